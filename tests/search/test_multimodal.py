@@ -224,7 +224,7 @@ async def test_an_embedder_that_refuses_a_picture_fails_its_document_by_name(
     (job,) = await client.wait([added.job_id], timeout_seconds=60)
     assert job.state is JobState.FAILED
     assert job.cause is not None
-    assert "refuses what it is to embed" in job.cause.message
+    assert "refuses this input" in job.cause.message
     assert (await client.doctor("refused")).clean
 
 

@@ -1,4 +1,4 @@
-"""The backing services: each is a server when its address is given, and embedded otherwise (DESIGN §2).
+"""The backing services: a server when its address is set, embedded otherwise.
 
 The clients of Qdrant and S3 servers come with ``latent-core[servers]``. They are imported only when an address is given.
 """
@@ -30,22 +30,22 @@ INSTALL: Final = "pip install 'latent-core[servers]'"
 
 @dataclass(frozen=True, slots=True)
 class ProcessFolders:
-    """Where a process keeps what it has on this machine."""
+    """The local folders and the token of a process."""
 
     path: Path
     models: Path
     tmp: Path
-    """For files in motion; on the disk of embedded blobs."""
+    """For temporary files; on the disk of embedded blobs."""
     token: str
     """The owner's."""
     token_place: str
-    """Where a person finds it."""
+    """Where users find the token."""
     alone: bool
-    """Something is embedded: no other process may use these stores."""
+    """Whether a store is embedded: then no other process may use it."""
 
 
 async def open_place(services: AsyncExitStack, settings: Settings) -> ProcessFolders:
-    """The data directory, held; or a folder among others' when every store is a server."""
+    """The locked data directory, or a shared work folder when every store is a server."""
     alone = bool(settings.addresses_missing)
     folder = DataDirectory(settings.data_dir) if alone else WorkFolder(settings.data_dir)
     await asyncio.to_thread(services.enter_context, folder)
@@ -104,7 +104,7 @@ async def open_blobs(
 
 
 def open_presigner(services: AsyncExitStack, settings: Settings) -> Presigner | None:
-    """Signs links straight to the S3 server, where readers can reach it."""
+    """Signs direct links to the S3 server, if users can reach it."""
     if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
         return None
     with _server_clients():
@@ -135,7 +135,7 @@ def _s3_address(settings: Settings, endpoint: str) -> S3Address:
     }
     missing = [name for name, key in keys.items() if key is None]
     if settings.s3_access_key is None or settings.s3_secret_key is None:
-        raise Invalid(f"LLC_S3_ENDPOINT is given, but not {', '.join(missing)}: set it as well")
+        raise Invalid(f"LLC_S3_ENDPOINT is set, but not {', '.join(missing)}: set it as well")
     return S3Address(
         endpoint,
         settings.s3_access_key,

@@ -1,7 +1,6 @@
-"""Settings: environment (``LLC_*``) or ``.env``, read once in a composition root and passed on.
+"""Settings from the environment (``LLC_*``) or ``.env``, read once in a composition root and passed on.
 
-Names of the original contract are read as aliases (DESIGN §11). Addresses that are not given mean
-the embedded service (DESIGN §2).
+Names of the original contract are aliases. A service without an address is embedded.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ def _named(
     minimum: float | None = None,
     maximum: float | None = None,
 ) -> Any:
-    """A setting with its variable, further names of it, and its range, both ends included."""
+    """A setting with its variable, aliases and inclusive range."""
     return Field(
         default=default, validation_alias=AliasChoices(name, *aliases), ge=minimum, le=maximum
     )
 
 
 class Settings(BaseSettings):
-    """Everything a process is told from outside. Durations in seconds, sizes in bytes."""
+    """All configuration of a process. Durations are in seconds, sizes in bytes."""
 
     model_config = SettingsConfigDict(
         env_file=ENV_FILE,
         env_file_encoding="utf-8",
-        env_ignore_empty=True,  # `LLC_URL=` in a file says nothing
+        env_ignore_empty=True,  # `LLC_URL=` in a file means unset
         extra="ignore",
         populate_by_name=True,
     )
@@ -70,60 +69,60 @@ class Settings(BaseSettings):
     data_dir: Path = _named("LLC_DATA_DIR", default=Path("~/.latent"))
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
     port: int = _named("LLC_PORT", "MCP_PORT", default=7801, minimum=0, maximum=65_535)
-    """0 means any that is free."""
+    """0: any free port."""
     url: str | None = _named("LLC_URL")
-    """Where the CLI finds the gateway; default http://<bind>:<port>."""
+    """The gateway's address for the CLI; default http://<bind>:<port>."""
     public_url: str | None = _named("LLC_PUBLIC_URL")
-    """What links in answers start with; default the address of the request."""
+    """Start of links in responses; default the address of the request."""
     trusted_proxies: Annotated[tuple[str, ...], NoDecode] = _named(
         "LLC_TRUSTED_PROXIES", default=()
     )
-    """Addresses or networks of proxies that are believed who asks (X-Forwarded-For, -Proto); nobody by default."""
+    """Addresses or networks of proxies whose X-Forwarded-For and -Proto are trusted; none by default."""
     mcp_token: SecretStr | None = _named("LLC_MCP_TOKEN", "MCP_TOKEN")
     mcp_allowed_hosts: Annotated[tuple[str, ...], NoDecode] = _named(
         "LLC_MCP_ALLOWED_HOSTS", default=()
     )
-    """Names, with or without port, that /mcp may be called by beside those that lead to this machine itself."""
+    """Host names, with or without port, that /mcp accepts in addition to those of this machine."""
     mcp_allowed_origins: Annotated[tuple[str, ...], NoDecode] = _named(
         "LLC_MCP_ALLOWED_ORIGINS", default=()
     )
-    """Origins of web pages that may call /mcp; the gateway's own always may."""
+    """Origins of web pages that may call /mcp, in addition to the gateway's own."""
     mcp_search_fetch: bool = _named("LLC_MCP_SEARCH_FETCH", default=True)
-    """Whether the tools ``search`` and ``fetch`` are offered, which ChatGPT's connectors ask for."""
+    """Whether to offer the tools ``search`` and ``fetch``, which ChatGPT's connectors need."""
     signing_key: SecretStr | None = _named("LLC_SIGNING_KEY")
     manifest_dir: Path | None = _named("LLC_MANIFEST_DIR")
     """Default <data_dir>/manifests."""
     ingest_roots: Annotated[tuple[Path, ...], NoDecode] = _named("LLC_INGEST_ROOTS", default=())
-    """Folders of the server that file_ref may name, separated by colons; none by default."""
+    """Folders of the server that file_ref may use, separated by colons; none by default."""
     fetch_allow: Annotated[tuple[str, ...], NoDecode] = _named("LLC_FETCH_ALLOW", default=())
-    """host:port pairs that pages may be fetched from although they are not public, separated by commas."""
+    """Non-public host:port pairs that pages may be fetched from, separated by commas."""
     fetch_seconds: float = _named(
         "LLC_FETCH_SECONDS", default=120.0, minimum=1, maximum=DAY_SECONDS
     )
-    """From the address to the last byte, redirects included."""
+    """Deadline for fetching a page, redirects included."""
     browser_path: Path | None = _named("LLC_BROWSER_PATH")
     """Chromium, for containers with web.javascript."""
     log_format: Literal["auto", "json", "text"] = _named("LLC_LOG_FORMAT", default="auto")
     metrics_port: int | None = _named("LLC_METRICS_PORT", minimum=1, maximum=65_535)
-    """Serves metrics without a token, on ``bind``: for a network that only Prometheus is on."""
+    """Serves metrics without a token on ``bind``: for a network that only Prometheus can reach."""
     otel_endpoint: str | None = _named("LLC_OTEL_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    """Where traces go, OTLP over HTTP, without its path; the SDK itself reads the other variables OTEL_…"""
+    """Receiver of traces, OTLP over HTTP, without the path. The SDK reads the other OTEL_… variables itself."""
     otel_traces_endpoint: str | None = _named(
         "LLC_OTEL_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
     )
-    """The same as the whole address; it comes first."""
+    """The receiver of traces with its path; overrides ``otel_endpoint``."""
     otel_headers: SecretStr | None = _named(
         "LLC_OTEL_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"
     )
-    """What the collector wants to be told, such as a key: name=value, separated by commas."""
+    """Headers for the collector, such as a key: name=value, separated by commas."""
     failpoint_name: str | None = _named("LLC_FAILPOINT")
-    """A point of ``processes.crash`` to die at, for tests."""
+    """The failpoint where the process ends, for tests."""
 
     postgres_dsn: SecretStr | None = _named("LLC_POSTGRES_DSN", "REG_DB_DSN")
     qdrant_url: str | None = _named("LLC_QDRANT_URL", "QDRANT_URL")
     qdrant_api_key: SecretStr | None = _named("LLC_QDRANT_API_KEY", "QDRANT_API_KEY")
     qdrant_prefix: str = _named("LLC_QDRANT_PREFIX", default="")
-    """Begins the names of our collections, where the server holds others too."""
+    """Prefix of our collections' names, for a server that also holds others."""
     s3_endpoint: str | None = _named("LLC_S3_ENDPOINT", "LLC_MINIO_ENDPOINT", "MINIO_ENDPOINT")
     s3_access_key: SecretStr | None = _named(
         "LLC_S3_ACCESS_KEY", "LLC_MINIO_ACCESS_KEY", "MINIO_ACCESS_KEY"
@@ -134,7 +133,7 @@ class Settings(BaseSettings):
     s3_bucket: str = _named("LLC_S3_BUCKET", "LLC_MINIO_BUCKET", default="latent")
     s3_region: str = _named("LLC_S3_REGION", default="us-east-1")
     s3_public_endpoint: str | None = _named("LLC_S3_PUBLIC_ENDPOINT")
-    """Where readers reach the S3 server: links lead there, and not through the gateway."""
+    """The S3 server's address for users: links lead there instead of through the gateway."""
 
     embed_base_url: str | None = _named("LLC_EMBED_BASE_URL")
     embed_api_key: SecretStr | None = _named(
@@ -147,28 +146,28 @@ class Settings(BaseSettings):
     embed_price_per_million: float = _named(
         "LLC_EMBED_PRICE_PER_MILLION", default=0.0, minimum=0, maximum=1_000_000
     )
-    """What a million tokens cost at the remote embedder, in whatever currency: jobs tell what they cost."""
+    """Price of a million tokens at the remote embedder, in any currency: jobs report their cost."""
     nomic_base_url: str = _named("LLC_NOMIC_BASE_URL", default="https://api-atlas.nomic.ai")
     """Of Nomic's own API, for ``embedder: nomic/<model>``."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512, minimum=16, maximum=131_072)
-    """Tokens a remote embedder reads of one text, when nothing else tells."""
+    """Tokens that a remote embedder reads per text."""
 
     rerank_provider: Literal["none", "api", "local"] | None = _named(
         "LLC_RERANK_PROVIDER", "RERANK_PROVIDER"
     )
-    """Where a manifest names none; default what is configured, the server first. ``none`` turns rerank off."""
+    """For manifests without a provider; default what is configured, the server first. ``none`` turns reranking off."""
     rerank_api_url: str | None = _named("LLC_RERANK_API_URL", "RERANK_API_URL")
     rerank_api_key: SecretStr | None = _named("LLC_RERANK_API_KEY", "RERANK_API_KEY")
     rerank_dialect: Literal["auto", "contract", "cohere", "jina", "voyage", "vllm", "tei"] = _named(
         "LLC_RERANK_DIALECT", "RERANK_DIALECT", default="auto"
     )
-    """auto: what the host is known to speak, else that of the contract."""
+    """auto: the known dialect of the host, else the contract's."""
     rerank_model: str | None = _named("LLC_RERANK_MODEL", "RERANK_MODEL")
     rerank_folder: Path | None = _named("LLC_RERANK_FOLDER", "RERANK_FOLDER")
     """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
     worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", minimum=1, maximum=64)
-    """Jobs at a time; default 4, and 24 with a remote embedder: they mostly wait, and what many do at once costs less."""
+    """Concurrent jobs; default 4, or 24 with a remote embedder, where jobs mostly wait."""
     lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, minimum=1, maximum=DAY_SECONDS)
     poll_seconds: float = _named("LLC_POLL_SECONDS", default=1.0, minimum=0.05, maximum=3600)
     search_timeout_ms: int = _named(
@@ -180,36 +179,36 @@ class Settings(BaseSettings):
     min_free_bytes: int = _named(
         "LLC_MIN_FREE_BYTES", default=256 * MEGABYTE, minimum=0, maximum=1024 * GIGABYTE
     )
-    """What stays free on the disk of the data directory; 0: it may be filled."""
+    """Free space to keep on the disk of the data directory; 0: no limit."""
     max_queued_jobs: int = _named("LLC_MAX_QUEUED_JOBS", default=500_000, minimum=0, maximum=10**9)
-    """How many may wait before nothing more is taken; 0: any number."""
+    """Queued jobs before new ones are refused; 0: no limit."""
     quota_requests_per_min: int = _named(
         "LLC_QUOTA_REQUESTS_PER_MIN", default=6000, minimum=0, maximum=10**9
     )
-    """Of one token, at each gateway. Quotas do not bind the owner; 0: none."""
+    """Per token and gateway. 0: no limit. Quotas do not apply to the owner."""
     quota_upload_bytes_per_day: int = _named(
         "LLC_QUOTA_UPLOAD_BYTES_PER_DAY", default=50 * GIGABYTE, minimum=0, maximum=2**60
     )
-    """Of one token, from midnight to midnight UTC."""
+    """Per token, from midnight to midnight UTC."""
     quota_queued_jobs: int = _named(
         "LLC_QUOTA_QUEUED_JOBS", default=50_000, minimum=0, maximum=10**9
     )
-    """Of one principal: how many of its jobs may wait."""
+    """Queued jobs per principal."""
     max_import_bytes: int = _named(
         "LLC_MAX_IMPORT_BYTES", default=64 * GIGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )
-    """Of an archive that is imported."""
+    """Size of an imported archive."""
     max_chunks_per_document: int = _named(
         "LLC_MAX_CHUNKS_PER_DOCUMENT", default=50_000, minimum=1, maximum=1_000_000
     )
     refresh_keep_days: float = _named("LLC_REFRESH_KEEP_DAYS", default=7.0, minimum=0, maximum=3650)
-    """How long the embedding space before a switch is kept, and kept up to date, for a way back."""
+    """How long the previous embedding space is kept up to date after a switch, so that it can be restored."""
     drift_min_recall: float = _named("LLC_DRIFT_MIN_RECALL", default=0.95, minimum=0, maximum=1)
-    """Of a full re-embed, that a drift adapter must reach to be taken."""
+    """Minimum recall of a drift adapter, as a share of a full re-embed's recall."""
     parse_seconds: float = _named(
         "LLC_PARSE_SECONDS", default=120.0, minimum=1, maximum=DAY_SECONDS
     )
-    """CPU seconds one document may cost its parser; wall time is twice that."""
+    """CPU seconds for parsing one document; the wall time limit is twice that."""
     parse_memory_bytes: int = _named(
         "LLC_PARSE_MEMORY_BYTES",
         default=2048 * MEGABYTE,
@@ -217,9 +216,9 @@ class Settings(BaseSettings):
         maximum=1024 * GIGABYTE,
     )
     ocr: Literal["auto", "tesseract", "rapidocr", "off"] = _named("LLC_OCR", default="auto")
-    """What reads scanned pages and images; auto: Tesseract when it is installed, else rapidocr."""
+    """OCR engine for scanned pages and images; auto: Tesseract if installed, else rapidocr."""
     ocr_languages: str | None = _named("LLC_OCR_LANGUAGES")
-    """For Tesseract: ``eng+deu``; default what is installed, up to four."""
+    """For Tesseract: ``eng+deu``; default the installed ones, up to four."""
 
     @classmethod
     @override
@@ -242,7 +241,7 @@ class Settings(BaseSettings):
     @classmethod
     def _joined_by_plus(cls, value: str | None) -> str | None:
         if value is not None and not OCR_LANGUAGES.fullmatch(value):
-            raise ValueError("languages as Tesseract names them, joined by +: eng+deu")
+            raise ValueError("write languages as Tesseract names them, joined by +: eng+deu")
         return value
 
     @field_validator("ingest_roots", mode="before")
@@ -267,7 +266,7 @@ class Settings(BaseSettings):
                 ip_network(one)
             except ValueError as exc:
                 raise ValueError(
-                    f"'{one}' is no address; write 10.0.0.5 or a network such as 10.0.0.0/24"
+                    f"'{one}' is not an address; write 10.0.0.5 or a network such as 10.0.0.0/24"
                 ) from exc
         return value
 
@@ -276,7 +275,7 @@ class Settings(BaseSettings):
     def _hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for host in value:
             if not HOST.fullmatch(host):
-                raise ValueError(f"'{host}' is no host; write gateway.example.com or [::1]:7801")
+                raise ValueError(f"'{host}' is not a host; write gateway.example.com or [::1]:7801")
         return value
 
     @field_validator("mcp_allowed_origins", mode="after")
@@ -285,7 +284,7 @@ class Settings(BaseSettings):
         for origin in value:
             scheme, _, host = origin.partition("://")
             if scheme.lower() not in ("http", "https") or not HOST.fullmatch(host):
-                raise ValueError(f"'{origin}' is no origin; write https://app.example.com")
+                raise ValueError(f"'{origin}' is not an origin; write https://app.example.com")
         return value
 
     @field_validator("fetch_allow", mode="before")
@@ -303,7 +302,7 @@ class Settings(BaseSettings):
 
     @property
     def jobs_at_a_time(self) -> int:
-        """Of one worker."""
+        """Concurrent jobs of one worker."""
         if self.worker_concurrency is not None:
             return self.worker_concurrency
         remote = self.embed_base_url is not None or self.embed_api_key is not None
@@ -315,7 +314,7 @@ class Settings(BaseSettings):
 
     @property
     def addresses_missing(self) -> list[str]:
-        """Names of the backing services' addresses that are not given: those services are embedded."""
+        """Settings of backing services without an address: those services are embedded."""
         given = {
             "LLC_POSTGRES_DSN": self.postgres_dsn,
             "LLC_QDRANT_URL": self.qdrant_url,
@@ -325,12 +324,12 @@ class Settings(BaseSettings):
 
     @property
     def blob_bucket(self) -> str | None:
-        """The one bucket of all blobs; None where they are files."""
+        """The bucket of all blobs; None if blobs are files."""
         return self.s3_bucket if self.s3_endpoint is not None else None
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """Settings of this process; ``Invalid`` names the variable that cannot be read."""
+    """Settings of this process; ``Invalid`` names an invalid variable."""
     try:
         return Settings(**overrides)
     except ValidationError as exc:
@@ -341,7 +340,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def setting_names() -> dict[str, tuple[str, ...]]:
-    """Every setting with the variables that give it, our own name first."""
+    """Every setting with its variables, the main name first."""
     names: dict[str, tuple[str, ...]] = {}
     for key, field in Settings.model_fields.items():
         choices = field.validation_alias
@@ -351,7 +350,7 @@ def setting_names() -> dict[str, tuple[str, ...]]:
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:
-    """Variables that are named like ours and are none, each with the nearest name there is."""
+    """Unknown variables that look like ours, each with the most similar known name."""
     known = {name for names in setting_names().values() for name in names}
     known |= file_variables(Settings)
     strange = sorted(
@@ -368,10 +367,10 @@ def _hinted(name: str, known: Iterable[str]) -> str:
 
 
 def warn_of_unknown_variables() -> None:
-    """Log what is set in the environment or in ``.env`` and read by nobody. Call it when logs are set up."""
+    """Log unknown variables in the environment or ``.env``. Call it after logging is set up."""
     given = {*EnvSettingsSource(Settings).env_vars, *DotEnvSettingsSource(Settings).env_vars}
     for name in unknown_variables(name.upper() for name in given):
         logger.warning(
             "unknown_setting",
-            extra={"variable": name, "remedy": "see .env.example for those that are read"},
+            extra={"variable": name, "remedy": "see .env.example for the known variables"},
         )

@@ -1,6 +1,6 @@
 """The stack: the one place that chooses implementations, opens them in order and closes them in reverse.
 
-A backing service whose address is not given is embedded (DESIGN §2).
+A backing service without a configured address is embedded.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ CONNECTIONS = 20
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """Everything gateway and worker stand on."""
+    """The services that gateway and worker use."""
 
     settings: Settings
     db: Database
@@ -71,26 +71,26 @@ class Stack:
     metrics: Metrics
     wakeup: Wakeup
     tmp: Path
-    """Folder for files in motion; on the same disk as the blobs."""
+    """Folder for temporary files; on the same disk as the blobs."""
     token: str
     """The owner's."""
     token_place: str
-    """Where a person finds it."""
+    """Where users find the token."""
     rerankers: Rerankers = field(default_factory=Rerankers)
     capacity: CapacityGuard = field(default_factory=CapacityGuard)
     presigner: Presigner | None = None
-    """Links straight to the blobs' server, where readers can reach it."""
+    """Signs direct links to the S3 server, if users can reach it."""
     process: str = "up"
     """The kind of process: ``up`` (gateway and worker in one), ``gateway`` or ``worker``."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the process stops: long answers end."""
+    """Set when the process stops, to end streaming responses."""
 
     def wake(self) -> None:
-        """Tell workers that jobs were committed; they poll as well, so nothing depends on it."""
+        """Notify workers of committed jobs; a hint only, since they also poll."""
         self.wakeup.wake()
 
     def search_stores(self, queries: QueryCache) -> SearchStores:
-        """What searches of this process read; ``queries`` keeps the vectors of their latest queries."""
+        """The stores for searches; ``queries`` caches the vectors of recent queries."""
         return SearchStores(
             db=self.db,
             keywords=self.keywords,
@@ -106,15 +106,13 @@ class Stack:
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, *, name: str = "up") -> AsyncIterator[Stack]:
-        """Open every service; ``Conflict``, ``Invalid``, ``Unavailable`` say why one cannot be.
+        """Open every service; raises ``Conflict``, ``Invalid`` or ``Unavailable`` with the reason.
 
-        ``name`` is what the process is called in the database's list of sessions.
+        ``name`` identifies the process in the database's list of sessions.
         """
         failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
-            if (
-                settings.postgres_dsn is not None
-            ):  # a database that is refused leaves no folder here
+            if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
                 await current_revision(settings.postgres_dsn.get_secret_value())
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
@@ -152,7 +150,7 @@ class Stack:
 async def _open_database(
     services: AsyncExitStack, settings: Settings, place: ProcessFolders, name: str
 ) -> Database:
-    """Migrated, and ours to use."""
+    """Open and migrate the database."""
     dsn = await open_postgres(services, settings, place)
     await migrate(dsn)
     db = await services.enter_async_context(
@@ -163,7 +161,7 @@ async def _open_database(
     if place.alone and (released := await release_all(db)):
         logger.info(
             "jobs_released",
-            extra={"jobs": released, "cause": "the last process ended in their midst"},
+            extra={"jobs": released, "cause": "the last process ended while it ran them"},
         )
     return db
 
@@ -174,7 +172,7 @@ def _shared_rate(settings: Settings, db: Database) -> SharedTextRate:
 
 def refuse_taken(settings: Settings) -> None:
     """``Conflict`` when another process holds the data directory; names its pid."""
-    with suppress(OSError):  # what else is wrong with it is said when it is opened
+    with suppress(OSError):  # other errors are reported when it is opened
         owner = owner_of(settings.data_dir)
         if owner is not None:
             raise Conflict(

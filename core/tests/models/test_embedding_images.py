@@ -169,7 +169,7 @@ class TestPictures:
             (EmbeddingFault.ZERO, IngestFailed, "zero or not a number"),
             (EmbeddingFault.NOT_A_NUMBER, IngestFailed, "zero or not a number"),
             (EmbeddingFault.NO_MODEL, Misconfigured, "serves the model"),
-            (EmbeddingFault.REFUSED, IngestFailed, "refuses what it is to embed"),
+            (EmbeddingFault.REFUSED, IngestFailed, "refuses this input"),
             (EmbeddingFault.REDIRECT, Misconfigured, "redirects are not followed"),
         ],
     )

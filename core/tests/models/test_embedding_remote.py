@@ -106,7 +106,7 @@ class TestNomic:
             (EmbeddingFault.NO_MODEL, Misconfigured, "LLC_NOMIC_BASE_URL.*nomic-embed-text"),
             (EmbeddingFault.MISSING, IngestFailed, "1 vectors for 2 texts"),
             (EmbeddingFault.ZERO, IngestFailed, "zero or not a number"),
-            (EmbeddingFault.REFUSED, IngestFailed, "refuses what it is to embed"),
+            (EmbeddingFault.REFUSED, IngestFailed, "refuses this input"),
             (EmbeddingFault.REDIRECT, Misconfigured, "LLC_NOMIC_BASE_URL"),
         ],
     )

@@ -99,7 +99,7 @@ def test_what_shows_itself_by_its_form_is_hidden(secret: str) -> None:
     [
         "http://127.0.0.1:7801/v1/containers",
         "http://127.0.0.1:7801/v1/hits?of=me@example.com",
-        "the link's signature is not valid; ask again for a fresh link",
+        "the link's signature is not valid; request a new link",
         "two secrets: keep one of them",
         "user@example.com asked for design=dark",
         "embedding_tokens=512, tokens: 3, tokenizer: words, monkey=1",

@@ -70,7 +70,7 @@ class Eyes(CountingEmbedder):
     refused: set[str] = field(default_factory=set)
     """Shades that a request must not hold."""
     refusal: LatentError = field(
-        default_factory=lambda: IngestFailed("the embedder refuses what it is to embed (400)")
+        default_factory=lambda: IngestFailed("the embedder refuses this input (400)")
     )
     model: EmbeddingModel = field(
         default_factory=lambda: EmbeddingModel("vllm/test", "1", DIMS, 128, reads_images=True)
@@ -240,7 +240,7 @@ async def test_a_lost_picture_is_drawn_again_and_found_as_before(harness: Worker
 async def test_pictures_of_an_attempt_that_failed_for_good_are_collected(
     harness: WorkerHarness,
 ) -> None:
-    harness.embedder.failure = IngestFailed("the embedder refuses what it is to embed")
+    harness.embedder.failure = IngestFailed("the embedder refuses this input")
     await harness.add("a.png", grey(0))
     (trouble,) = await harness.work(JobKind.INGEST)
     assert "refuses" in str(trouble)
@@ -380,7 +380,7 @@ async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_o
     (warning,) = job["warnings"]
     assert job["state"] == "done"
     assert warning["details"]["page"] == 2
-    assert "refuses what it is to embed (400)" in warning["message"]
+    assert "refuses this input (400)" in warning["message"]
     assert (await harness.examine()).clean
 
 
@@ -410,7 +410,7 @@ async def test_an_embedder_that_refuses_all_pictures_fails_the_document_and_says
     await harness.add("plates.pdf", leaves(255, 0, 128))
     (trouble,) = await harness.work(JobKind.INGEST)
     assert "none of 3 pictures could be embedded" in str(trouble)
-    assert "refuses what it is to embed (400)" in str(trouble)
+    assert "refuses this input (400)" in str(trouble)
     assert "pdf.render_dpi" in str(trouble)
     assert (await job_row(harness))["state"] == "failed"
 

@@ -25,10 +25,10 @@ HASH: Final = re.compile("[0-9a-f]{64}")
 
 
 class FileBlobStore(BlobStore):
-    """Files below ``folder``; ``tmp`` is a folder on the same disk for files in the making.
+    """Files below ``folder``; ``tmp`` is a folder on the same disk for unfinished files.
 
-    A blob is written under another name, flushed to the disk and then renamed: whole or absent. None is written while
-    less than ``min_free`` bytes are free: what else is on that disk, Postgres above all, needs room to go on.
+    A blob is written under another name, flushed to disk and then renamed: complete or absent. Writes fail while less
+    than ``min_free`` bytes are free, since Postgres on the same disk needs space to continue.
     """
 
     def __init__(self, folder: Path, tmp: Path, *, min_free: int = 0) -> None:
@@ -73,7 +73,7 @@ class FileBlobStore(BlobStore):
 
     @contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
-        """A file in the making; unless it is given a name it is gone afterwards."""
+        """An unfinished file; removed at the end unless it was renamed."""
         self._require_space()
         with (
             _storage_errors(),
@@ -90,12 +90,12 @@ class FileBlobStore(BlobStore):
         if free < self._min_free:
             raise StoreFull(
                 f"{free >> 20} MB are free on the disk of the data directory, {self._min_free >> 20} MB must be "
-                "(LLC_MIN_FREE_BYTES): make room, then try again",
+                "(LLC_MIN_FREE_BYTES): free disk space, then try again",
                 service="minio",
             )
 
     def _name(self, file: IO[bytes], sha256: Sha256) -> None:
-        """Give a finished file its name, durably."""
+        """Rename a finished file durably."""
         file.flush()
         os.fsync(file.fileno())
         final = self._path(sha256)
@@ -157,7 +157,7 @@ class FileBlobStore(BlobStore):
 
     @override
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: no file stays open."""
 
 
 def _names(folder: Path) -> list[str]:
@@ -168,7 +168,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _make_durably(folder: Path) -> None:
-    """Make ``folder`` and those above it, where they are not there."""
+    """Create ``folder`` and its missing parents."""
     if not folder.is_dir():
         _make_durably(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -190,7 +190,8 @@ def _storage_errors() -> Iterator[None]:
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise StoreFull(
-                "the disk is full: make room in the data directory, then try again", service="minio"
+                "the disk is full: free space on the disk of the data directory, then try again",
+                service="minio",
             ) from exc
         raise Unavailable(f"the blob folder cannot be written: {exc.strerror}") from exc
 

@@ -10,17 +10,17 @@ from latent_core.domain.ids import Sha256
 
 
 class BlobStore(Protocol):
-    """Content-addressed store. A blob is whole or absent: a write that is cut off leaves nothing under its name.
+    """Content-addressed store. A blob is complete or absent: an interrupted write leaves nothing under its name.
 
-    Calls raise ``Unavailable`` when the store is away, ``StoreFull`` when it is full.
+    Calls raise ``Unavailable`` when the store is unreachable, ``StoreFull`` when it is full.
     """
 
     async def put(self, data: bytes) -> Sha256:
-        """Store ``data`` durably under its hash; storing the same bytes again is cheap and harmless."""
+        """Store ``data`` durably under its hash; storing the same bytes again is cheap."""
         ...
 
     async def put_file(self, path: Path, sha256: Sha256) -> None:
-        """Store the file at ``path``, whose hash the caller has computed; the file may be moved away."""
+        """Store the file at ``path``, whose hash the caller computed. May move the file."""
         ...
 
     async def get(self, sha256: Sha256) -> bytes:
@@ -38,7 +38,7 @@ class BlobStore(Protocol):
         ...
 
     async def local_copy(self, sha256: Sha256) -> Path:
-        """A local file with these bytes that parsers may read; ``NotFound`` when absent. Not to be changed."""
+        """A local read-only file with these bytes for parsers; ``NotFound`` when absent."""
         ...
 
     async def delete(self, sha256: Sha256) -> None:
@@ -46,7 +46,7 @@ class BlobStore(Protocol):
         ...
 
     def hashes(self) -> AsyncIterator[Sha256]:
-        """Every blob's hash, in any order (for checks)."""
+        """The hashes of all blobs, in any order (for checks)."""
         ...
 
     async def close(self) -> None: ...

@@ -1,8 +1,8 @@
 """Blobs as objects of an S3 bucket: ``sha256/ab/cd/<hash>``.
 
-The client is synchronous and runs in threads of the store's own, so that a slow server never keeps others
-from theirs. Bytes are sent in one PUT from a private copy whose hash was checked, with their MD5: the server
-stores the whole object or none. What is read is checked against its name.
+The client is synchronous and runs in the store's own threads, so that a slow server does not block other work.
+Each blob is sent in one PUT with its MD5, from a private copy whose hash was checked: the server stores the whole
+object or nothing. Bytes that are read are checked against the name. Includes the local cache of blobs.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from latent_core.domain.service_health import ServiceHealth
 
 MAX_BYTES: Final = 2 * 1024**3
 IN_USE_SECONDS: Final = 3600.0
-"""A copy that was asked for since may still be read."""
+"""A copy requested within this time may still be in use."""
 
 Download = Callable[[Sha256, IO[bytes]], None]
 
 
 class LocalBlobCache:
-    """Files named by their hash below ``folder``; the oldest go when they are more than ``max_bytes``.
+    """Files named by their hash below ``folder``; the oldest are removed when they exceed ``max_bytes``.
 
-    For several threads of one process, which owns the folder.
+    Thread-safe; one process owns the folder.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class LocalBlobCache:
         self._clock = clock
         self._lock = threading.Lock()
         self._bytes: int | None = None
-        """At most so many are there; None: nobody has counted."""
+        """Upper bound of the cached bytes; None before the first count."""
 
     def of(self, sha256: Sha256, download: Download) -> Path:
-        """The copy, whole; ``download`` writes one that is not there."""
+        """The complete copy; ``download`` writes a missing one."""
         path = self._folder / sha256
         with self._lock:
             if path.exists():
@@ -88,18 +88,18 @@ class LocalBlobCache:
         return path
 
     def forget(self, sha256: Sha256) -> None:
-        """Remove the copy; who has it open goes on reading."""
+        """Remove the copy; open readers are not affected."""
         (self._folder / sha256).unlink(missing_ok=True)
 
     def _added(self, path: Path, size: int) -> None:
-        """Thousands of small ones fit: they are looked at only when they may be too much."""
+        """Thousands of small files fit, so the folder is scanned only when they may exceed the limit."""
         if self._bytes is not None:
             self._bytes += size
         if self._bytes is None or self._bytes > self._max_bytes:
             self._bytes = self._free_space(keep=path)
 
     def _free_space(self, keep: Path) -> int:
-        """The bytes that are left."""
+        """Returns the remaining bytes."""
         files = [(p.stat(), p) for p in self._folder.iterdir() if not p.name.startswith("draft-")]
         total = sum(status.st_size for status, _ in files)
         idle_since = self._clock() - self._in_use_seconds
@@ -119,11 +119,11 @@ PROBE: Final = "probe/put-if-absent"
 THREADS: Final = 16
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 30.0
-"""Between two pieces of an answer."""
+"""Between two parts of a response."""
 PROBES: Final = 3
 CONDITION_ANSWERS: Final = (409, 412, 501)
 PUT_SECONDS: Final = 900
-"""How long one PUT may be signed for."""
+"""Validity of a signed PUT."""
 NAMES_PER_LOOK: Final = 500
 MAX_IN_MEMORY: Final = 8 * 1024 * 1024
 BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -133,18 +133,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class S3Address:
-    """A bucket of a server. ``endpoint`` is ``http://host:port`` or ``https://…``; without a scheme it is http."""
+    """A bucket on a server. ``endpoint`` is ``http://host:port`` or ``https://…``; without a scheme it is http."""
 
     endpoint: str
     access_key: SecretStr
     secret_key: SecretStr
     bucket: str
     region: str = "us-east-1"
-    """Said always: else each client would ask for it."""
+    """Always set, or each client would query it."""
 
 
 class S3BlobStore(BlobStore):
-    """``BlobStore`` on an S3 server. ``tmp`` is a folder of this process for files on their way."""
+    """``BlobStore`` on an S3 server. ``tmp`` is this process's folder for temporary files."""
 
     def __init__(
         self, client: Minio, http: urllib3.PoolManager, bucket: str, tmp: Path, *, if_absent: bool
@@ -160,7 +160,7 @@ class S3BlobStore(BlobStore):
 
     @classmethod
     async def open(cls, address: S3Address, tmp: Path) -> Self:
-        """Make the bucket when it is not there; ``Unavailable`` when the server is away or refuses."""
+        """Create the bucket if missing; ``Unavailable`` when the server is unreachable or refuses."""
         client, http = connect(address)
         store = cls(client, http, address.bucket, tmp, if_absent=False)
         try:
@@ -172,7 +172,7 @@ class S3BlobStore(BlobStore):
 
     @property
     def puts_if_absent(self) -> bool:
-        """Whether the server honours ``If-None-Match: *``, as its start showed."""
+        """Whether the server honours ``If-None-Match: *``, tested at start-up."""
         return self._if_absent
 
     @override
@@ -208,7 +208,7 @@ class S3BlobStore(BlobStore):
                 length -= len(piece)
                 yield piece
         finally:
-            # What was not read would be read by the next user of the connection.
+            # The next user of the connection would read the rest of this response.
             await self._run(answer.release_conn if length == 0 else answer.close)
 
     @override
@@ -242,7 +242,7 @@ class S3BlobStore(BlobStore):
         self._http.clear()
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """In a thread; the server's errors leave as ours. The sockets' own deadlines bound it."""
+        """Run in a thread and map the server's errors. Socket timeouts limit the call."""
 
         def mapped() -> T:
             with mapped_errors(self._health):
@@ -260,11 +260,11 @@ class S3BlobStore(BlobStore):
         self._if_absent = self._probe()
 
     def _probe(self) -> bool:
-        """Whether the second of two conditional writes is refused. Servers that know no conditions say so, or do not care."""
+        """Whether the second of two conditional writes is refused. Some servers reject conditions, others ignore them."""
         self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=False)
         for _ in range(PROBES):
             status = self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True)
-            if status != 409:  # another process probes at this moment
+            if status != 409:  # another process probes at the same time
                 return status == 412
         return False
 
@@ -288,11 +288,11 @@ class S3BlobStore(BlobStore):
         stored = self._size(sha256)
         if stored == size:
             return
-        # One of another size is damaged: that is replaced.
+        # An object of another size is damaged, so it is replaced.
         if_absent = stored is None and self._if_absent
         status = self._send(key_of(sha256), data, size, if_absent=if_absent)
         if status in (409, 501):
-            # Of two that write the same bytes at a time one may fail: then the rule is left out.
+            # One of two concurrent writes of the same bytes may fail: retry it without the condition.
             self._send(key_of(sha256), data, size, if_absent=False)
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:
@@ -311,8 +311,8 @@ class S3BlobStore(BlobStore):
         return NamedTemporaryFile(dir=self._tmp, prefix="blob-")
 
     def _send(self, key: str, data: IO[bytes], size: int, *, if_absent: bool) -> int:
-        """One PUT of ``data`` from its beginning; its status. Of a conditional one 412 says that the object is there
-        already, 409 that somebody writes it just now, 501 that the server knows no conditions."""
+        """Send one PUT of all ``data``; returns the status. For a conditional PUT, 412 means that the object exists,
+        409 that another client is writing it, 501 that the server does not support conditions."""
         data.seek(0)
         digest = hashlib.md5(usedforsecurity=False)
         while piece := data.read(PIECE):
@@ -348,11 +348,11 @@ class S3BlobStore(BlobStore):
 
 
 def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
-    """A client and the connections it shares; nothing is sent yet."""
+    """A client and its connection pool; sends nothing yet."""
     host, secure = _host(address.endpoint)
     if not BUCKET.fullmatch(address.bucket):
         raise Invalid(
-            f"LLC_S3_BUCKET '{address.bucket}' is no bucket's name: 3 to 63 of a-z, 0-9, '-' and '.'"
+            f"LLC_S3_BUCKET '{address.bucket}' is not a valid bucket name: 3 to 63 of a-z, 0-9, '-' and '.'"
         )
     http = urllib3.PoolManager(
         num_pools=4,
@@ -382,7 +382,7 @@ def key_of(sha256: Sha256) -> str:
 
 
 def _host(endpoint: str) -> tuple[str, bool]:
-    """``host:port`` and whether it is TLS."""
+    """``host:port``, and whether to use TLS."""
     url = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     if url.scheme not in ("http", "https") or not url.hostname or url.path.strip("/"):
         raise Invalid("an S3 endpoint is http://host:port or https://host, without a path")

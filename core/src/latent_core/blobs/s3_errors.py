@@ -1,4 +1,4 @@
-"""Where the errors of ``minio`` and ``urllib3`` become ours."""
+"""Maps errors of ``minio`` and ``urllib3`` to ours."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _KEYS: Final = frozenset(
 _OVERLOADED: Final = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite"})
 _FAILING: Final = frozenset({"InternalError", "ServiceUnavailable"})
 _ANSWERS: Final = (InvalidResponseError, ServerError, ResponseError, ProtocolError)
-"""The server is there and failed at this request."""
+"""The server is reachable but failed at this request."""
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
 
 
 @contextmanager
 def mapped_errors(health: ServiceHealth) -> Iterator[None]:
-    """Errors of one call leave as ours, with their cause."""
+    """Raise our errors for those of one call, with their cause."""
     try:
         yield
         health.succeeded()
@@ -64,7 +64,7 @@ def mapped_errors(health: ServiceHealth) -> Iterator[None]:
     except OSError as exc:
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
             raise OutOfSpace(
-                "the disk of this machine is full: make room in the data directory, then try again"
+                "the disk of this machine is full: free space on the disk of the data directory, then try again"
             ) from exc
         raise Unavailable(f"a blob cannot be copied on this machine: {exc.strerror}") from exc
 
@@ -73,15 +73,15 @@ def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
     reason = exc.reason if isinstance(exc, MaxRetryError) else exc
     if isinstance(reason, ReadTimeoutError | TimeoutError):
         return health.timeout("the S3 server did not answer in time")
-    # The cause names hosts, which are not the reader's business.
+    # The cause names hosts, which users must not see.
     logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
     if isinstance(reason, _ANSWERS):
-        return UpstreamError("the S3 server failed; the log says how")
-    return GatewayUnreachable("the S3 server is not available; the log says why")
+        return UpstreamError("the S3 server failed; see the log")
+    return GatewayUnreachable("the S3 server is not available; see the log")
 
 
 def refused(status: int, body: bytes) -> LatentError:
-    """The error for an answer that is no success."""
+    """The error for an unsuccessful response."""
     found = _CODE.search(body)
     return _of_code(found[1].decode() if found else "", status)
 
@@ -89,7 +89,7 @@ def refused(status: int, body: bytes) -> LatentError:
 def _of_code(code: str, status: int) -> LatentError:
     if code in _FULL or status == 507:
         return StoreFull(
-            "the S3 server has no space left: make room and try again", service="minio"
+            "the S3 server has no space left: free space there and try again", service="minio"
         )
     if code in _KEYS:
         return GatewayUnreachable(
@@ -100,6 +100,6 @@ def _of_code(code: str, status: int) -> LatentError:
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
     if code in _OVERLOADED or status == 429:
-        return UpstreamOverload(f"the S3 server accepts no more now ({code or status})")
+        return UpstreamOverload(f"the S3 server limits requests ({code or status})")
     failed = UpstreamError if status >= 500 or code in _FAILING else Unavailable
     return failed(f"the S3 server failed ({code or status})")

@@ -1,4 +1,4 @@
-"""Signed links: who holds one may read one blob, as one type, for a few minutes."""
+"""Signed links and presigned S3 addresses: the holder may read one blob, as one type, for a few minutes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MIN_KEY: Final = 16
 
 
 class Signer:
-    """HMAC-SHA256 over ``sha256, exp, type, disposition, filename``, each with its length, so that none can run into the next."""
+    """HMAC-SHA256 over ``sha256, exp, type, disposition, filename``, each with its length, so that fields cannot run together."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time) -> None:
         if len(key) < MIN_KEY:
-            raise Invalid(f"LLC_SIGNING_KEY must have at least {MIN_KEY} bytes, or be left out")
+            raise Invalid(f"LLC_SIGNING_KEY must have at least {MIN_KEY} bytes, or be unset")
         self._key = hashlib.sha256(b"latent blob links\0" + key).digest()
         self._clock = clock
 
@@ -42,12 +42,12 @@ class Signer:
     def verify(
         self, sha256: str, *, exp: int, sig: str, mime: str, disposition: str, filename: str
     ) -> None:
-        """``Forbidden`` unless this very link was signed and has not expired."""
+        """``Forbidden`` unless exactly this link was signed and has not expired."""
         expected = self._mac(sha256, str(exp), mime, disposition, filename)
         if not hmac.compare_digest(expected.encode(), sig.encode("utf-8", "surrogatepass")):
-            raise Forbidden("the link's signature is not valid; ask again for a fresh link")
+            raise Forbidden("the link's signature is not valid; request a new link")
         if exp < self._clock():
-            raise Forbidden("the link has expired; ask again for a fresh one")
+            raise Forbidden("the link has expired; request a new one")
 
     def _mac(self, *fields: str) -> str:
         mac = hmac.new(self._key, digestmod=hashlib.sha256)
@@ -58,11 +58,11 @@ class Signer:
 
 
 SHOWN: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
-"""May be opened by a browser; all else is saved. The server adds no ``Content-Security-Policy``."""
+"""Types that a browser may display; all others are downloaded. The server adds no ``Content-Security-Policy``."""
 
 
 class Presigner:
-    """Signs by itself: nothing is sent."""
+    """Signs locally, without a request."""
 
     def __init__(self, public: S3Address) -> None:
         self._client, self._http = connect(public)

@@ -1,4 +1,4 @@
-"""Keep bytes: intent row, bytes, presence, in this order, so that no blob is ever stored without a row."""
+"""Stores a blob: intent row, bytes, presence, in this order, so that no blob is ever stored without a row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRIES: Final = 3
 
 
 async def store(db: Database, blob_store: BlobStore, data: bytes) -> Sha256:
-    """Store ``data`` durably; answers its hash."""
+    """Store ``data`` durably; returns its hash."""
     sha256 = Sha256(await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest()))
 
     async def write() -> None:
@@ -30,7 +30,7 @@ async def store(db: Database, blob_store: BlobStore, data: bytes) -> Sha256:
 
 
 async def store_file(db: Database, blob_store: BlobStore, path: Path, sha256: Sha256) -> None:
-    """Store the file at ``path``, whose hash the caller has computed; the file may be moved away."""
+    """Store the file at ``path``, whose hash the caller computed. May move the file."""
     size = (await asyncio.to_thread(path.stat)).st_size
 
     async def write() -> None:
@@ -46,7 +46,7 @@ async def _keep(
     size: int,
     write: Callable[[], Awaitable[None]],
 ) -> None:
-    """Again when the row was removed between intent and presence: whoever removed it may have taken the bytes too."""
+    """Retries when the row was removed between intent and presence, since the bytes may have been removed, too."""
     for _ in range(TRIES):
         async with db.single() as conn:
             present = await blobs.intend(conn, sha256, size)

@@ -1,4 +1,4 @@
-"""Jobs as the surfaces see and steer them. Who may see which container is the caller's to decide."""
+"""List, cancel and requeue jobs. The caller checks which containers the user may see."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 
 MAX_EVENTS: Final = 1000
 
-# A claim may come between our look and our write: the row's own state decides, at the moment it is locked.
+# A claim may happen between our read and our write, so the row's state at the moment of the lock decides.
 CANCEL: Final = """
 WITH cancelled AS (
     UPDATE jobs SET
@@ -48,7 +48,7 @@ WITH requested AS (
 SELECT count(*) FILTER (WHERE state = 'running') AS running FROM cancelled
 """
 
-# Not what replaces mapped vectors by and by: nobody waits for it, and nothing has to wait.
+# Without jobs that gradually replace mapped vectors: no user and no job waits for those.
 OPEN_REFRESH: Final = """
 SELECT id FROM jobs
 WHERE container_id = %(container_id)s AND kind = 'refresh' AND state IN ('queued', 'running')
@@ -76,7 +76,7 @@ WITH requeued AS (
 INSERT INTO job_events (job_id, event) SELECT id, 'requeued' FROM requeued
 """
 
-# Oldest first, as they came; that of ``jobs_listed``, read backwards.
+# Oldest first: reads the index ``jobs_listed`` backwards.
 DEAD: Final = """
 SELECT id FROM jobs
 WHERE container_id = %(container_id)s AND state = 'failed' AND id > %(after)s AND kind <> ALL (%(but)s::text[])
@@ -89,7 +89,7 @@ SELECT count(*) AS jobs FROM jobs
 WHERE container_id = %(container_id)s AND state = 'failed' AND id > %(after)s AND kind <> ALL (%(but)s::text[])
 """
 
-# One index probe for each container and state: finished jobs by the million do not slow it.
+# One index probe per container and state, so millions of finished jobs do not slow it down.
 PAGE: Final = """
 SELECT found.id
 FROM unnest(%(container_ids)s::text[]) AS c (container_id)
@@ -108,7 +108,7 @@ CHOSEN: Final = """
 SELECT id FROM jobs WHERE id = ANY (%(ids)s) AND container_id = ANY (%(container_ids)s) AND state = ANY (%(states)s)
 """
 
-# The time left goes by the rate since the start.
+# Estimates the remaining time from the rate since the start.
 VIEWS: Final = """
 SELECT j.id AS job_id, j.kind, j.container_id, j.doc_id, d.uri AS source_uri, j.state, j.progress_done,
        j.progress_total, j.progress_note, j.attempts, j.max_attempts, j.cause, j.warnings, j.result, j.cancel_requested,
@@ -123,7 +123,7 @@ WHERE j.id = ANY (%(ids)s)
 ORDER BY j.id DESC
 """
 
-# An import that makes its container belongs to none; what it is about is the one that it makes.
+# An import that creates a container has no container_id; it is about the container that it creates.
 REQUESTED_BY: Final = """
 SELECT principal, CASE WHEN kind = 'import' THEN payload ->> 'target' ELSE container_id END AS about
 FROM jobs WHERE id = %(job_id)s
@@ -138,7 +138,7 @@ LIMIT %(limit)s
 
 COUNTS: Final = "SELECT state, count(*) AS jobs FROM jobs GROUP BY state"
 
-# Jobs that could run: one that waits for its time is not late.
+# Only jobs that could run: a delayed job is not late.
 OLDEST: Final = """
 SELECT extract(epoch FROM now() - min(greatest(created_at, run_at)))::float AS seconds
 FROM jobs WHERE state = 'queued' AND run_at <= now()
@@ -149,7 +149,7 @@ QUEUED: Final = """
 SELECT count(*) AS jobs FROM (SELECT FROM jobs WHERE state = 'queued' LIMIT %(max_count)s) AS waiting
 """
 
-# As the partial index has it: the owner's jobs are not counted.
+# Matches the partial index, which excludes the owner's jobs.
 QUEUED_BY: Final = """
 SELECT count(*) AS jobs FROM (
     SELECT FROM jobs
@@ -160,7 +160,7 @@ SELECT count(*) AS jobs FROM (
 
 @dataclass(frozen=True, slots=True)
 class JobList:
-    """Jobs, newest first, and the cursor of the next page if there may be one."""
+    """Jobs, newest first, and the cursor of the next page, if any."""
 
     jobs: list[JobView]
     next_cursor: str | None
@@ -168,15 +168,13 @@ class JobList:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How full the queue is."""
-
     jobs: dict[JobState, int]
     oldest_queued_seconds: float
-    """How long the oldest job that could run waits; 0 when none does."""
+    """How long the oldest runnable job has waited; 0 without one."""
 
 
 async def get(conn: Connection, job_id: int) -> JobView:
-    """``NotFound`` when there is none."""
+    """Raises ``NotFound``."""
     views = await _views(conn, [job_id])
     if not views:
         raise NotFound(
@@ -199,7 +197,7 @@ async def list_jobs(
     limit: int = 50,
     cursor: str | None = None,
 ) -> JobList:
-    """Jobs of these containers, newest first; all states unless given. ``Invalid`` for a strange cursor."""
+    """Jobs of these containers, newest first; all states by default. Raises ``Invalid`` for an unknown cursor."""
     parameters = {
         "container_ids": sorted(set(container_ids)),
         "states": sorted(set(JobState if states is None else states)),
@@ -218,7 +216,7 @@ async def chosen(
     container_ids: Collection[str],
     states: Collection[JobState] | None = None,
 ) -> list[JobView]:
-    """Those of ``ids`` that are jobs of these containers and in these states, newest first."""
+    """The jobs among ``ids`` that belong to these containers and are in these states, newest first."""
     parameters = {
         "ids": sorted(set(ids)),
         "container_ids": sorted(set(container_ids)),
@@ -229,14 +227,14 @@ async def chosen(
 
 
 async def events(conn: Connection, job_id: int, *, after_id: int = 0) -> list[JobEvent]:
-    """What happened to a job after the event ``after_id``, oldest first, at most a thousand lines."""
+    """Events of a job after ``after_id``, oldest first, at most a thousand."""
     parameters = {"job_id": job_id, "after_id": after_id, "limit": MAX_EVENTS}
     rows = await (await conn.execute(EVENTS, parameters)).fetchall()
     return [JobEvent.model_validate(row) for row in rows]
 
 
 async def cancel(conn: Connection, job_id: int) -> JobView:
-    """Cancel a queued job at once; ask a running one to end. ``NotFound``; ``Conflict`` when it is done or failed."""
+    """Cancel a queued job at once; request the end of a running one. ``NotFound``; ``Conflict`` if done or failed."""
     cursor = await conn.execute(CANCEL, {"job_id": job_id})
     view = await get(conn, job_id)
     if cursor.rowcount == 0 and view.state is not JobState.CANCELLED:
@@ -245,21 +243,21 @@ async def cancel(conn: Connection, job_id: int) -> JobView:
 
 
 async def cancel_all(conn: Connection, container_id: str, *, but: int) -> int:
-    """Cancel every job of a container except ``but``; answers how many are still running."""
+    """Cancel every job of a container except ``but``; returns how many are still running."""
     cursor = await conn.execute(CANCEL_ALL, {"container_id": container_id, "but": but})
     row = await cursor.fetchone()
     return int(row["running"]) if row else 0
 
 
 async def open_refresh(conn: Connection, container_id: str) -> int | None:
-    """The job that changes a container's embedding space, or is about to."""
+    """The queued or running job that changes a container's embedding space."""
     cursor = await conn.execute(OPEN_REFRESH, {"container_id": container_id})
     row = await cursor.fetchone()
     return int(row["id"]) if row else None
 
 
 async def requeue(conn: Connection, job_id: int) -> JobView:
-    """Give a failed or cancelled job fresh attempts.
+    """Queue a failed or cancelled job again with all its attempts.
 
     ``NotFound``; ``Conflict`` in another state, or when a newer job for the same work is queued.
     """
@@ -286,7 +284,7 @@ async def dead_letters(
     cursor: str | None = None,
     but: Collection[JobKind] = (),
 ) -> list[int]:
-    """Failed jobs of a container, oldest first, without those of some kinds. The last one's id is the next cursor."""
+    """Failed jobs of a container except the kinds ``but``, oldest first. The last id is the next cursor."""
     values = _dead(container_id, cursor, but)
     rows = await (await conn.execute(DEAD, values | {"limit": limit})).fetchall()
     return [int(row["id"]) for row in rows]
@@ -295,7 +293,7 @@ async def dead_letters(
 async def count_dead_letters(
     conn: Connection, container_id: str, *, cursor: str | None = None, but: Collection[JobKind] = ()
 ) -> int:
-    """How many of them follow ``cursor``."""
+    """Number of dead letters after ``cursor``."""
     row = await (await conn.execute(COUNT_DEAD, _dead(container_id, cursor, but))).fetchone()
     return int(row["jobs"]) if row else 0
 
@@ -315,13 +313,13 @@ async def depth(conn: Connection) -> Depth:
 
 
 async def queued(conn: Connection, *, max_count: int) -> int:
-    """Jobs that wait, counted up to ``max_count``."""
+    """Number of queued jobs, counted up to ``max_count``."""
     row = await (await conn.execute(QUEUED, {"max_count": max_count})).fetchone()
     return int(row["jobs"]) if row else 0
 
 
 async def queued_by(conn: Connection, principal: str, *, max_count: int) -> int:
-    """Those of one principal, who is not the owner."""
+    """Number of queued jobs of a principal other than the owner, counted up to ``max_count``."""
     row = await (
         await conn.execute(QUEUED_BY, {"principal": principal, "max_count": max_count})
     ).fetchone()
@@ -329,7 +327,7 @@ async def queued_by(conn: Connection, principal: str, *, max_count: int) -> int:
 
 
 async def _views(conn: Connection, ids: list[int]) -> list[JobView]:
-    """Newest first; ids that do not exist are left out."""
+    """Newest first, without ids that do not exist."""
     rows = await (await conn.execute(VIEWS, {"ids": ids})).fetchall()
     return [JobView.model_validate(row) for row in rows]
 

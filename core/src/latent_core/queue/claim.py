@@ -1,4 +1,4 @@
-"""Take the next job."""
+"""Claim the next job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARKINGS_PER_CLAIM: Final = 100
 _FIELDS: Final = tuple(field.name for field in fields(ClaimedJob))
 
 # A LIMIT in a materialised CTE holds under every plan; in a subquery of UPDATE it does not (a nested loop
-# runs the subquery again for each row). One job at a time: its key is the only advisory lock we hold.
+# reruns the subquery for each row). One job per statement: its key is the only advisory lock that we hold.
 CLAIM: Final = """
 WITH head AS MATERIALIZED (
     SELECT id, doc_key FROM jobs
@@ -33,7 +33,7 @@ WITH head AS MATERIALIZED (
         lease_owner = %(worker)s,
         lease_expires = clock_timestamp() + make_interval(secs => %(lease_seconds)s),
         started_at = coalesce(started_at, clock_timestamp()),
-        -- What it has stood in line is not the service's doing.
+        -- Time in line does not count as waiting for the service.
         paused_since = paused_since + greatest(clock_timestamp() - run_at, interval '0')
     FROM judged
     WHERE jobs.id = judged.id AND judged.free
@@ -51,9 +51,9 @@ SELECT judged.free, judged.doc_key, claimed.*,
 FROM (SELECT) AS always LEFT JOIN judged ON true LEFT JOIN claimed ON true
 """
 
-# Jobs whose time has come, to the end of their container's line; and of each waiting key that is free the
-# first job, one behind the head: it had its turn before, yet a key with thousands of jobs passes nobody.
-# OFFSET 0 and the arrays keep the planner to index probes, whatever it believes about the table.
+# Moves due jobs to the end of their container's line, and the first job of each free key to just behind the head:
+# it had reached the head before, and one job per key overtakes no other jobs.
+# OFFSET 0 and the arrays force index probes, whatever the planner's statistics say.
 PROMOTE: Final = """
 WITH RECURSIVE keys (doc_key) AS (
     (SELECT doc_key FROM jobs WHERE state = 'queued' AND waits_for = 'key' AND doc_key IS NOT NULL
@@ -116,10 +116,7 @@ async def claim(
     lease_seconds: float,
     kinds: Collection[JobKind] | None = None,
 ) -> ClaimedJob | None:
-    """Claim the first job in line whose ``doc_key`` is free, or None.
-
-    The lease runs from now, by the database's clock.
-    """
+    """Claim the first job in line whose ``doc_key`` is free, or None. The lease starts now, by the database's clock."""
     parameters = {
         "worker": worker,
         "lease_seconds": lease_seconds,
@@ -132,21 +129,21 @@ async def claim(
 
 
 async def promote(db: Database) -> int:
-    """Bring jobs whose time has come, or whose key is free, back into line; how many."""
+    """Put jobs that are due, or whose key is free, back in line; returns how many."""
     async with db.single() as conn:
         return (await conn.execute(PROMOTE)).rowcount
 
 
 async def _next(db: Database, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Each look is a transaction of its own: two keys held in one could deadlock with another worker's two.
+    """Each try has its own transaction: holding two keys in one could deadlock with another worker.
 
-    Without an id when nothing was claimed; ``others`` tells whether there may be jobs to promote.
+    The row has no id when nothing was claimed; ``others`` says whether there may be jobs to promote.
     """
     for _ in range(PARKINGS_PER_CLAIM):
         async with db.single() as conn:
             row = await (await conn.execute(CLAIM, parameters)).fetchone()
         if row is None:
-            raise RuntimeError("a claim answers a row, whether there is a job or not")
+            raise RuntimeError("the claim query returned no row; it always returns exactly one")
         if row["free"] is not False:
             return row
         async with db.single() as conn:

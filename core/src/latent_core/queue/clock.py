@@ -1,11 +1,11 @@
-"""The clock leases are judged by locally."""
+"""The local clock for leases."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-# Both go on while the machine sleeps, as the database's clock does; time.monotonic may stand still.
+# Both clocks advance while the machine sleeps, as the database's does; time.monotonic may stop.
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

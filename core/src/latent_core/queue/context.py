@@ -1,4 +1,4 @@
-"""What a handler is given: its job, and the questions it must ask while it works."""
+"""The interface of a job handler to its job, and the possible outcomes of an attempt."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
 class JobContext:
     """A claimed job as its handler sees it.
 
-    ``checkpoint`` before every outside write and between batches; the last thing a handler does is the
-    transaction that makes its effect visible, with ``finish`` (or ``requeue_with``) first in it, best by
-    ``transact``. None of these methods may be called inside that transaction: it holds the job's row.
+    Call ``checkpoint`` before every write outside the database and between batches. A handler ends with the
+    transaction that makes its effect visible, with ``finish`` (or ``requeue_with``) as the first statement; use
+    ``transact``. Do not call these methods inside that transaction: it holds the job's row.
     """
 
     def __init__(self, db: Database, claim: HeldClaim) -> None:
@@ -59,17 +59,17 @@ class JobContext:
         self._claim = claim
         self._progress_at = float("-inf")
         self.settled = False
-        """Whether the handler wrote down how its job ended: nothing is left to be written."""
+        """Whether the handler already recorded the end of its job."""
 
     @property
     def job(self) -> ClaimedJob:
         return self._claim.job
 
     async def checkpoint(self) -> None:
-        """Go on only if the job is still ours: ``LeaseLost``, ``Cancelled``.
+        """Raise ``LeaseLost`` or ``JobCancelled`` if the job is no longer ours.
 
-        Costs nothing as long as the heartbeat is fresh. When it is not, this process was frozen or the
-        database is away: then nothing is believed without asking.
+        Costs nothing while the heartbeat is fresh. A stale one means that this process was frozen or the database
+        is unreachable; then the database is asked.
         """
         await asyncio.sleep(0)
         self._claim.raise_if_ended()
@@ -81,13 +81,13 @@ class JobContext:
                 raise lease_lost(self.job) from exc
 
     async def fence_patiently(self, done: int | None = None) -> None:
-        """``fence``, again while the database is away: what was worked out is not thrown away for that."""
+        """``fence``, retried while the database is unreachable, so that finished work is not lost."""
         await until_lost(self._claim, partial(self.fence, done))
 
     async def fence(self, done: int | None = None) -> None:
-        """Ask the database whether the job is still ours, and renew the lease: ``LeaseLost``, ``Cancelled``.
+        """Renew the lease. Raises ``LeaseLost`` or ``JobCancelled`` if the job is no longer ours.
 
-        ``done`` is told along with it: all of so many steps are done.
+        ``done`` also records progress: all of that many steps are done.
         """
         checked_at = clock.now()
         row = await (self._beat() if done is None else self._last_progress(done))
@@ -112,7 +112,7 @@ class JobContext:
             return await (await conn.execute(LAST_PROGRESS, parameters)).fetchone()
 
     async def progress(self, done: int, total: int | None, note: str | None = None) -> None:
-        """Tell how far the job is; written at most twice a second, and at the end. Also a ``checkpoint``."""
+        """Report progress; written at most twice a second, and at the end. Also a ``checkpoint``."""
         await self.checkpoint()
         if clock.now() - self._progress_at < PROGRESS_SECONDS and done != total:
             return
@@ -120,7 +120,7 @@ class JobContext:
         try:
             await self._write_progress(done, total, note)
         except (Unavailable, TimedOut) as exc:
-            # Worth no failure; whether the job may go on is the lease's matter.
+            # Not worth a failure; the lease decides whether the job may go on.
             logger.info(
                 "job_progress_not_written", extra={"job_id": self.job.id, "cause": str(exc)}
             )
@@ -153,11 +153,11 @@ class JobContext:
     async def transact(
         self, write: Callable[[Connection], Awaitable[T]], *, last: bool = False
     ) -> T:
-        """Run ``write`` in one transaction; again while the database is away, until the lease is lost. The ``last``
-        one finishes the job. ``StoreFull`` is not waited out here: the job pauses, tells why, and others may work.
+        """Run ``write`` in one transaction, retried while the database is unreachable, until the lease is lost.
 
-        ``write`` must be fenced by ``finish`` or ``requeue_with``: if a commit succeeded and only its
-        answer was lost, the second try ends as ``LeaseLost`` and changes nothing.
+        The ``last`` one finishes the job. ``StoreFull`` is raised at once: the job pauses with that cause and others
+        may run. ``write`` must be fenced by ``finish`` or ``requeue_with``: if a commit succeeded and only its
+        answer was lost, the second try raises ``LeaseLost`` and changes nothing.
         """
         self._claim.raise_if_lost()
 
@@ -180,9 +180,9 @@ async def until_lost(
     *,
     but: type[LatentError] | tuple[()] = (),
 ) -> T:
-    """Run the fenced ``step``, again while the database is away; ``LeaseLost`` when that outlasts the lease.
+    """Run the fenced ``step``, retried while the database is unreachable; ``LeaseLost`` when that outlasts the lease.
 
-    Errors that are a ``but`` are raised at once.
+    Errors of the type ``but`` are raised at once.
     """
     pause = FIRST_PAUSE_SECONDS
     while True:
@@ -202,5 +202,6 @@ async def until_lost(
 
 
 Outcome = Literal["done", "failed", "retried", "paused", "cancelled", "lost"]
-"""``failed`` is for good; ``retried`` comes again and has spent an attempt; ``paused`` has spent none, since the job
-is not to blame; ``cancelled`` is also what a newer job does instead; ``lost`` is somebody else's now."""
+"""``failed``: permanently. ``retried``: queued again, counted as an attempt. ``paused``: queued again, not counted,
+since the job is not the cause. ``cancelled``: by request or superseded by a newer job. ``lost``: another worker may
+hold the job."""

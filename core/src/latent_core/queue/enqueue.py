@@ -17,9 +17,9 @@ logger = logging.getLogger(__name__)
 
 IDS_LOGGED: Final = 20
 
-# The rank is read from the queue's two ends instead of counters, so no row is hot: transactions that
-# enqueue at the same time for one container may share ranks, which delays others by their number at most.
-# A coalesced job keeps its place; one that is to go sooner than before is placed anew (delayed and due).
+# Ranks come from the queue's two ends instead of counters, so no row is contended. Transactions that enqueue
+# concurrently for one container may share ranks; this delays others by at most the number of those jobs.
+# A coalesced job keeps its place, unless its priority rises: then it counts as delayed and due, and gets a new rank.
 ENQUEUE: Final = """
 WITH given AS MATERIALIZED (
     SELECT nextval(pg_get_serial_sequence('jobs', 'id')) AS id, j.*
@@ -61,9 +61,8 @@ WITH given AS MATERIALIZED (
 SELECT given.n, coalesce(stored.id, given.id) AS id FROM given LEFT JOIN stored USING (dedupe_key)
 """
 
-
-# As it stands it would not be changed by enqueueing it again. Who claims passes over a row that is locked: the job
-# still sees what the caller's transaction writes.
+# Finds a queued job that enqueueing again would not change. Its row stays locked and claims skip locked rows, so
+# that job will see what the caller's transaction writes.
 ALIKE: Final = """
 SELECT 1 FROM jobs
 WHERE dedupe_key = %(dedupe_key)s AND state = 'queued' AND attempts = 0
@@ -74,8 +73,10 @@ FOR SHARE
 
 
 async def ensure_queued(conn: Connection, job: NewJob) -> None:
-    """Enqueue ``job`` unless one like it is queued: for what many transactions ask for, who would else write the
-    same row one after the other. One that is running is not it."""
+    """Enqueue ``job`` unless an equal one is queued (a running one does not count).
+
+    For jobs that many transactions request: otherwise they would all wait to write the same row.
+    """
     values = {**asdict(job), "payload": Jsonb(job.payload)}
     if await (await conn.execute(ALIKE, values)).fetchone() is None:
         await enqueue(conn, job)
@@ -84,23 +85,22 @@ async def ensure_queued(conn: Connection, job: NewJob) -> None:
 async def enqueue(conn: Connection, job: NewJob) -> JobId:
     """Enqueue ``job``; it exists when the caller's transaction commits.
 
-    A queued job with the same ``dedupe_key`` takes the newer payload and its id is answered; a running
-    one is left alone: the new job waits for it if they share a ``doc_key``. Lock order: enqueue last, and
-    several at once by ``enqueue_many``, which takes their keys in order.
+    A queued job with the same ``dedupe_key`` takes the newer payload, and its id is returned. A running one does not
+    change: the new job waits for it if they share a ``doc_key``. Lock order: enqueue last, and several jobs with
+    ``enqueue_many``, which takes their keys in order.
     """
     (job_id,) = await enqueue_many(conn, [job])
     return job_id
 
 
 async def enqueue_many(conn: Connection, jobs: Sequence[NewJob]) -> list[JobId]:
-    """Enqueue ``jobs`` in one statement; their ids, in order. Of those with the same ``dedupe_key`` only
-    the last one counts."""
+    """Enqueue ``jobs`` in one statement; returns their ids in order. The last one with a ``dedupe_key`` wins."""
     last = {job.dedupe_key: n for n, job in enumerate(jobs) if job.dedupe_key is not None}
     place = [n if job.dedupe_key is None else last[job.dedupe_key] for n, job in enumerate(jobs)]
     records = [_record(n, jobs[n]) for n in sorted(set(place))]
     cursor = await conn.execute(ENQUEUE, {"jobs": Jsonb(records)})
     ids = {row["n"]: JobId(row["id"]) for row in await cursor.fetchall()}
-    if ids:  # the line carries the id of the request or job that asks for them
+    if ids:  # the log line carries the id of the request or job that enqueues them
         named = sorted(set(ids.values()))
         logger.info("jobs_enqueued", extra={"jobs": len(named), "job_ids": named[:IDS_LOGGED]})
     return [ids[n] for n in place]

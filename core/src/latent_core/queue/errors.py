@@ -1,23 +1,19 @@
-"""How a handler learns that its job is no longer its own.
+"""Errors that stop a handler because its job is no longer its own.
 
-Not ``LatentError``: nothing is wrong that a user could be told, and a handler that gathers the errors
-of single items must not gather these.
-
-    ClaimEnded
-    ├── LeaseLost   another worker may hold the job now
-    └── Cancelled   somebody asked for the job to end
+Not ``LatentError``: there is no fault to report to a user, and a handler that collects the errors
+of single items must not collect these.
 """
 
 from __future__ import annotations
 
 
 class ClaimEnded(Exception):
-    """The handler must stop now: what it would write about its job is refused."""
+    """The handler must stop now: the database rejects its writes about the job."""
 
 
 class LeaseLost(ClaimEnded):
-    """The claim does not hold any more."""
+    """The claim is no longer valid; another worker may hold the job."""
 
 
 class JobCancelled(ClaimEnded):
-    """Somebody asked for the job to end."""
+    """A user or another job requested the end of this job."""

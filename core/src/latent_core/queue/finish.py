@@ -1,4 +1,4 @@
-"""The end of a claim: done, failed, or cancelled. Every statement is fenced by the claim."""
+"""End a claim: done, failed or cancelled, and store issues as JSON. Every statement is fenced by the claim."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ MESSAGE_CHARACTERS: Final = 2000
 
 
 def issue_of(error: BaseException) -> Issue:
-    """What a user is told about ``error``; of unexpected ones only the name, the log has the rest."""
+    """The issue that users see for ``error``; for an unexpected error only its name, the log has the rest."""
     if isinstance(error, LatentError):
         return error.issue()
     return Issue(
         code=IssueCode.UNAVAILABLE,
-        message=f"an unexpected error ({type(error).__name__}) in the worker; its log tells more",
+        message=f"an unexpected error ({type(error).__name__}) in the worker; see the worker's log",
     )
 
 
@@ -42,9 +42,9 @@ def _dump(issue: Issue) -> Any:
 
 
 def clean(value: Any) -> Any:
-    """``value`` as jsonb can hold it: no NUL, no lone surrogate, nothing but JSON.
+    """``value`` as jsonb can store it: no NUL, no lone surrogate, only JSON types.
 
-    A cause often quotes the very content that could not be read; it must not make the failure itself fail.
+    A cause often quotes the content that could not be read; that must not prevent recording the failure.
     """
     match value:
         case str():
@@ -75,7 +75,7 @@ INSERT INTO job_events (job_id, event, details)
 SELECT id, 'done', jsonb_build_object('claim_id', claim_id) FROM finished
 """
 
-# All or nothing, by whoever calls: what is not counted was lost, or is to be cancelled.
+# The caller makes it all or nothing: a job that is not counted was lost or is being cancelled.
 FINISH_ALL: Final = """
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%(ids)s::bigint[], %(claim_ids)s::bigint[], %(steps)s::integer[]) AS g (id, claim_id, steps)
@@ -117,7 +117,7 @@ INSERT INTO job_events (job_id, event, details)
 SELECT id, 'failed', jsonb_build_object('claim_id', claim_id, 'cause', cause) FROM failed
 """
 
-# Also the end of a job that was to go back into the queue, where a newer one does its work by now.
+# Also ends a job that should be queued again while a newer job for the same work is queued.
 CANCEL: Final = """
 WITH cancelled AS (
     UPDATE jobs SET
@@ -141,7 +141,7 @@ SUPERSEDED: Final = Issue(
 
 
 class Fence(Protocol):
-    """What a write of a worker names: a job and the claim it is held by."""
+    """A job and the claim that holds it: every write of a worker matches both."""
 
     @property
     def id(self) -> JobId: ...
@@ -157,9 +157,9 @@ async def finish(
     warnings: Iterable[Issue] = (),
     result: Mapping[str, Any] | None = None,
 ) -> None:
-    """Mark ``job`` done in the transaction that makes its effect visible, with what it has to tell.
+    """Mark ``job`` done in the transaction that makes its effect visible.
 
-    ``LeaseLost`` when the claim does not hold any more: the transaction must roll back.
+    Raises ``LeaseLost`` when the claim is no longer valid: the transaction must roll back.
     """
     stored_result = None if result is None else Jsonb(clean(dict(result)))
     if not await fenced(conn, FINISH, job, warnings=stored_list(warnings), result=stored_result):
@@ -167,10 +167,10 @@ async def finish(
 
 
 async def finish_all(conn: Connection, jobs: Sequence[tuple[ClaimedJob, int]]) -> None:
-    """Mark jobs done in the transaction that makes all their effects visible, each with the steps it had.
+    """Mark jobs done in the transaction that makes all their effects visible, each with its number of steps.
 
-    ``LeaseLost`` when one of the claims does not hold any more, or its end was asked for: the transaction must roll
-    back, and each is left to say for itself which it was.
+    Raises ``LeaseLost`` when a claim is no longer valid or its job is being cancelled: the transaction must roll
+    back, and each job then finds out for itself which of the two it was.
     """
     parameters = {
         "ids": [job.id for job, _ in jobs],
@@ -178,35 +178,35 @@ async def finish_all(conn: Connection, jobs: Sequence[tuple[ClaimedJob, int]]) -
         "steps": [steps for _, steps in jobs],
     }
     if (await conn.execute(FINISH_ALL, parameters)).rowcount != len(jobs):
-        raise LeaseLost(f"of {len(jobs)} jobs not all are held any more")
+        raise LeaseLost(f"at least one of {len(jobs)} jobs is no longer held by its claim")
 
 
 async def hold(conn: Connection, job: ClaimedJob) -> None:
-    """Fence a transaction that ends the claim later in it: the claim holds, and stays so until it ends.
+    """Lock the job's row at the start of a transaction that ends the claim later. ``LeaseLost``.
 
-    For writers that must lock other rows before a queued job's (``requeue_with`` at the end). ``LeaseLost``.
+    For writers that must lock other rows before those of queued jobs (``requeue_with`` at the end).
     """
     if not await fenced(conn, HOLD, job):
         raise lease_lost(job)
 
 
 async def fail(conn: Connection, job: Fence, cause: Issue) -> None:
-    """Give ``job`` up with its cause; it stays as a dead letter until somebody requeues it. ``LeaseLost``."""
+    """Fail ``job`` with its cause; it stays as a dead letter until it is requeued. ``LeaseLost``."""
     if not await fenced(conn, FAIL, job, cause=stored(cause)):
         raise lease_lost(job)
 
 
 async def end_cancelled(conn: Connection, job: Fence) -> None:
-    """End ``job`` because somebody asked for it, or because a newer job does its work. ``LeaseLost``."""
+    """End ``job`` because it was cancelled, or because a newer job does its work. ``LeaseLost``."""
     if not await fenced(conn, CANCEL, job, superseded=stored(SUPERSEDED)):
         raise lease_lost(job)
 
 
 async def fenced(conn: Connection, statement: LiteralString, job: Fence, **parameters: Any) -> bool:
-    """Run a statement that writes one row if, and only if, the claim still holds; whether it did."""
+    """Run a statement that writes one row only if the claim is still valid; returns whether it was."""
     cursor = await conn.execute(statement, {"id": job.id, "claim_id": job.claim_id, **parameters})
     return cursor.rowcount == 1
 
 
 def lease_lost(job: Fence) -> LeaseLost:
-    return LeaseLost(f"job {job.id} is not held by claim {job.claim_id} any more")
+    return LeaseLost(f"job {job.id} is no longer held by claim {job.claim_id}")

@@ -1,8 +1,8 @@
-"""Keeping claims: what this process believes to hold, and the thread that renews it.
+"""The claims of this process, the heartbeat that renews them, and updates of a running job's payload.
 
-The heartbeat has a thread and a connection of its own, so that neither a busy event loop nor a full
-pool stops it. One statement renews all claims of the worker. It never waits for a row: one that is
-locked (its own job publishes just now) is passed over, and cannot be taken by anybody meanwhile.
+The heartbeat has its own thread and connection, so neither a busy event loop nor a full pool stops it.
+One statement renews all claims of the worker. It never waits for a row: it skips a locked one (its job is
+publishing), and no other worker can take that row while it is locked.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ LEFT JOIN renewed ON renewed.id = held.id AND renewed.claim_id = held.claim_id
 
 
 class HeldClaim:
-    """A claim as this process believes to hold it. Written by the heartbeat's thread, read by any."""
+    """This process's view of a claim. The heartbeat's thread writes it, any thread reads it."""
 
     def __init__(self, job: ClaimedJob, *, lease_seconds: float, since: float) -> None:
-        """``since`` is the clock's time just before the claim was sent: the lease ends no earlier than it says."""
+        """``since`` is the time just before the claim was sent, so the lease cannot end earlier than we assume."""
         self.job = job
         self.lease_seconds = lease_seconds
         self._renewed = since
@@ -69,11 +69,10 @@ class HeldClaim:
 
     @property
     def stale(self) -> bool:
-        """Whether the lease may have run out unnoticed: the process was frozen, or the database is away."""
+        """Whether the lease may have expired unnoticed: the process was frozen or the database is unreachable."""
         return clock.now() - self._renewed >= self.lease_seconds
 
     def raise_if_lost(self) -> None:
-        """``LeaseLost``."""
         if self._lost:
             raise lease_lost(self.job)
 
@@ -90,7 +89,7 @@ class HeldClaim:
         self._cancelled = True
 
     def learn(self, row: dict[str, Any], checked_at: float) -> None:
-        """Take in what the database said about this claim when asked at ``checked_at``."""
+        """Apply the database's answer to a query that was sent at ``checked_at``."""
         if row["renewed"]:
             self._renewed = checked_at
         if not row["running"]:
@@ -100,7 +99,6 @@ class HeldClaim:
 
 
 def beat_parameters(claims: Iterable[HeldClaim], lease_seconds: float) -> dict[str, Any]:
-    """Parameters of ``BEAT``."""
     jobs = [claim.job for claim in claims]
     return {
         "ids": [job.id for job in jobs],
@@ -139,7 +137,7 @@ class Heartbeat:
 
     @property
     def behind(self) -> bool:
-        """Whether a lease of ours may have run out only because this process was frozen, or asleep."""
+        """Whether one of our leases may have expired only because this process was frozen or asleep."""
         return any(claim.stale for claim in self._held())
 
     def _run(self) -> None:
@@ -169,8 +167,7 @@ class Heartbeat:
             claims[row["claim_id"]].learn(row, checked_at)
 
     def _recover(self, pace: float) -> float:
-        """A claim that could not be renewed for a whole lease is lost: others may have it by now.
-        Answers the seconds until the next try."""
+        """Mark claims as lost that were not renewed for a whole lease; returns the seconds until the next try."""
         self._disconnect()
         for claim in self._held():
             if claim.stale:
@@ -206,14 +203,13 @@ AMEND: Final = """
 UPDATE jobs SET payload = %(payload)s WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
 """
 
-
 PAYLOAD: Final = """
 SELECT payload FROM jobs WHERE id = %(id)s AND claim_id = %(claim_id)s AND state = 'running'
 """
 
 
 async def payload_of(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
-    """``job``'s payload as it stands now: a commit whose answer was lost may have amended it. ``LeaseLost``."""
+    """``job``'s current payload: a commit whose answer was lost may have amended it. ``LeaseLost``."""
     cursor = await conn.execute(PAYLOAD, {"id": job.id, "claim_id": job.claim_id})
     row = await cursor.fetchone()
     if row is None:
@@ -223,6 +219,6 @@ async def payload_of(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
 
 
 async def amend(conn: Connection, job: ClaimedJob, payload: dict[str, Any]) -> None:
-    """Replace ``job``'s payload while it runs. Doing it twice is harmless. ``LeaseLost``."""
+    """Replace ``job``'s payload while it runs. Idempotent. ``LeaseLost``."""
     if not await fenced(conn, AMEND, job, payload=Jsonb(payload)):
         raise lease_lost(job)

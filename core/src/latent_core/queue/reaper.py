@@ -1,8 +1,7 @@
-"""Rescue of jobs whose worker vanished: their lease ran out.
+"""Requeue or fail jobs whose lease expired (their worker died), and delete old finished jobs.
 
-One job a transaction, so that one that cannot be rescued now (a lock, a conflict) never keeps the others
-from it. State and expiry are judged again under the row's lock: a job that was finished, or beaten, in
-between is left alone.
+One transaction per job, so that a job that cannot be taken now (a lock, a conflict) does not block the others.
+State and expiry are checked again under the row's lock, since the job may have finished or renewed its lease.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ ORDER BY id
 LIMIT %(limit)s
 """
 
-# One reaper at a time is enough; more would only get in each other's way.
+# One reaper at a time is enough; several would only contend for the same rows.
 LEAD: Final = """
 SELECT set_config('lock_timeout', '1s', true),
        pg_try_advisory_xact_lock(hashtextextended('queue reaper', 7801)) AS leads
@@ -44,8 +43,8 @@ WHERE id = %(id)s AND state = 'running' AND lease_expires < now()
 FOR NO KEY UPDATE SKIP LOCKED
 """
 
-# Without a delay it is the next job. A job that kills its workers takes others with it: those are not to come back
-# together with it each time, therefore the delay from the second loss on.
+# Without a delay it is the next job. A job that kills its worker also interrupts the worker's other jobs. From the
+# second loss on they are delayed, so that they do not run together with it each time.
 RESCUE: Final = """
 WITH rescued AS (
     UPDATE jobs SET
@@ -70,13 +69,13 @@ DISOWN: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'runn
 DISOWN_ALL: Final = "UPDATE jobs SET lease_expires = '-infinity' WHERE state = 'running'"
 
 VANISHED: Final = Issue(
-    code=IssueCode.UNAVAILABLE, message="the worker that ran it vanished, so it is tried again"
+    code=IssueCode.UNAVAILABLE, message="the worker that ran this job vanished; it will be retried"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiredClaim:
-    """A claim whose lease ran out, held by its row's lock."""
+    """A claim whose lease expired; its row is locked."""
 
     id: JobId
     claim_id: int
@@ -88,16 +87,15 @@ class ExpiredClaim:
         return self.attempts >= self.max_attempts
 
     def cause(self) -> Issue:
-        """Of its failure."""
         return Issue(
             code=IssueCode.UNAVAILABLE,
             message=f"the worker vanished while it ran this job, in attempt {self.attempts} of "
-            f"{self.max_attempts}: see the worker's log, then requeue it",
+            f"{self.max_attempts}: see the worker's log, then requeue the job",
         )
 
 
 async def reap(db: Database) -> list[JobId]:
-    """Take every expired claim from its worker; the ids. Somebody else reaping: none."""
+    """Take every expired claim from its worker; returns the job ids, none while another process reaps."""
     reaped: list[JobId] = []
     after = 0
     while batch := await _expired(db, after):
@@ -116,7 +114,7 @@ async def reap(db: Database) -> list[JobId]:
 
 
 async def reap_one(db: Database, job_id: JobId) -> bool | None:
-    """Take a job from its worker if its lease ran out; whether that was so, None when somebody else reaps."""
+    """Take a job from its worker if its lease expired; returns whether it had, None while another process reaps."""
     async with db.transaction() as conn:
         leader = await (await conn.execute(LEAD)).fetchone()
         if leader is None or not leader["leads"]:
@@ -129,15 +127,15 @@ async def reap_one(db: Database, job_id: JobId) -> bool | None:
 
 
 async def disown(db: Database, worker: str) -> None:
-    """End the leases of ``worker``, which is known to be dead; ``reap`` does the rest."""
+    """Expire the leases of ``worker``, which is known to be dead, for ``reap``."""
     async with db.transaction() as conn:
         await conn.execute(DISOWN, {"worker": worker})
 
 
 async def release_all(db: Database) -> int:
-    """Take back every claim, since all workers are known to be gone; how many.
+    """Take back every claim, since no worker is running; returns how many.
 
-    For the owner of an embedded data directory at its start.
+    The owner of an embedded data directory calls it at start-up.
     """
     async with db.transaction() as conn:
         await conn.execute(DISOWN_ALL)
@@ -189,7 +187,7 @@ DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
 
 
 async def forget(db: Database) -> int:
-    """Delete jobs that finished long ago, a short transaction a batch; how many."""
+    """Delete jobs that finished long ago, one short transaction per batch; returns how many."""
     total = 0
     for state, kept in KEPT.items():
         while gone := await _forget_batch(db, state, kept):
@@ -206,7 +204,9 @@ async def _forget_batch(db: Database, state: JobState, kept: timedelta) -> int:
 
 
 async def forget_container(conn: Connection, container_id: str) -> int:
-    """Delete ended jobs of a container that is being deleted, a batch of them: nobody can see or requeue them,
-    and they would keep its bytes. How many."""
+    """Delete a batch of ended jobs of a container that is being deleted; returns how many.
+
+    They cannot be seen or requeued any more, and they would keep its blobs.
+    """
     parameters = {"container_id": container_id, "limit": JOBS_PER_BATCH}
     return (await conn.execute(FORGET_CONTAINER, parameters)).rowcount

@@ -1,7 +1,7 @@
-"""A claimed job goes back into the queue: tried again, paused, continued, or released.
+"""Put a claimed job back into the queue: retried, paused, continued or released.
 
-Always fenced. A job whose end was asked for meanwhile is cancelled instead; one whose work a newer
-queued job does (same ``dedupe_key``) is superseded by it.
+Always fenced. If its cancellation was requested, the job is cancelled instead. If a newer job with the same
+``dedupe_key`` is queued, that job supersedes it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from latent_core.queue.context import Outcome
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced, issue_of, stored
 
 MAX_PAUSED_SECONDS: Final = 24 * 3600.0
-"""A job that has waited so long for a service fails."""
+"""A job that has waited longer for a service fails."""
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
-"""A service that asks for a longer pause is tried again after this."""
+"""Caps the pause that a service asks for."""
 
 RETRY: Final = """
 WITH retried AS (
@@ -45,8 +45,8 @@ SELECT id, 'retried', jsonb_build_object('claim_id', claim_id, 'attempt', attemp
 FROM retried
 """
 
-# A service outside is away: the attempt is refunded, the claim is burnt. Of an outage that lasts the history keeps one
-# line, with its beginning and how often it was tried: ten thousand jobs may wait for a day.
+# An external service is unreachable: the attempt is not counted, the claim id is used up. Ten thousand jobs may wait
+# for a day, so the history keeps one event per outage, with its start and the number of tries.
 PAUSE: Final = """
 WITH paused AS (
     UPDATE jobs SET
@@ -77,7 +77,7 @@ LAST_EVENT: Final = """
 SELECT event, details FROM job_events WHERE job_id = %(id)s AND event <> 'claimed' ORDER BY id DESC LIMIT 1
 """
 
-# The job made progress: it starts with fresh attempts, and what it told so far stays.
+# The job made progress: its attempts start at 0 again, and its warnings and progress stay.
 CONTINUE: Final = """
 WITH continued AS (
     UPDATE jobs SET
@@ -98,7 +98,7 @@ INSERT INTO job_events (job_id, event, details)
 SELECT id, 'continued', jsonb_build_object('claim_id', claim_id) FROM continued
 """
 
-# Next turn: the job was in the middle of its own. The attempt is refunded, the claim is burnt.
+# The job goes next, since it was interrupted. The attempt is not counted, the claim id is used up.
 RELEASE: Final = """
 WITH released AS (
     UPDATE jobs SET
@@ -122,7 +122,7 @@ async def requeue_with(
 ) -> bool:
     """Put ``job`` at the end of its container's line with a new payload (a cursor), in the caller's transaction.
 
-    False when it was not put back: cancelled, or superseded by a newer job. ``LeaseLost`` rolls all back.
+    Returns False when the job was cancelled or superseded instead. ``LeaseLost`` must roll the transaction back.
     """
     return await requeue_later(
         conn, CONTINUE, job, payload=Jsonb(payload), delay_seconds=delay_seconds
@@ -130,15 +130,15 @@ async def requeue_with(
 
 
 async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outcome:
-    """Try ``job`` again later, or fail it with its cause. ``LeaseLost``.
+    """Retry ``job`` later, or fail it with its cause. ``LeaseLost``.
 
-    An error that counts as an attempt is retried up to ``max_attempts``. Any other spends no attempt: the job is
-    paused, for 24 hours at most.
+    An error that counts as an attempt is retried up to ``max_attempts``. For any other error the job is paused,
+    for at most 24 hours.
     """
     cause = issue_of(error)
     async with db.transaction() as conn:
         if isinstance(error, StoreFull):
-            # A full Postgres may have no page for the note, and room for the end of this attempt.
+            # A full Postgres may have no page left for the note but space to end this attempt.
             with suppress(psycopg.Error):
                 async with conn.transaction():
                     await capacity.note_full(conn, error.service)
@@ -152,7 +152,7 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
 
 
 def counts_as_attempt(error: Exception) -> bool:
-    """Whether ``error`` is an answer to what the job asked for. Unexpected errors are."""
+    """Whether the job itself may have caused ``error``. True for unexpected errors."""
     return not isinstance(error, LatentError) or error.counts_as_attempt
 
 
@@ -174,7 +174,7 @@ def _after_waiting(job: ClaimedJob, cause: Issue) -> Issue:
 
 
 async def _paused_before(conn: Connection, job: ClaimedJob) -> dict[str, Any]:
-    """What is noted of the pause just before this attempt; nothing when it was another end."""
+    """Details of the pause just before this attempt; empty if the last event was not a pause."""
     last = await (await conn.execute(LAST_EVENT, {"id": job.id})).fetchone()
     return dict(last["details"]) if last is not None and last["event"] == "paused" else {}
 
@@ -200,7 +200,7 @@ async def _pause(conn: Connection, job: ClaimedJob, cause: Issue, *, min_seconds
 
 
 async def release(db: Database, job: ClaimedJob) -> None:
-    """Give ``job`` back unharmed, since its worker stops. ``LeaseLost``."""
+    """Put ``job`` back without counting an attempt, since its worker stops. ``LeaseLost``."""
     async with db.transaction() as conn:
         await requeue_later(conn, RELEASE, job)
 
@@ -208,19 +208,19 @@ async def release(db: Database, job: ClaimedJob) -> None:
 async def requeue_later(
     conn: Connection, statement: LiteralString, job: Fence, **parameters: Any
 ) -> bool:
-    """Run a fenced statement that queues ``job`` again; False when it was cancelled or superseded instead."""
+    """Run a fenced statement that queues ``job`` again; returns False when it was cancelled or superseded."""
     try:
         async with conn.transaction():
             if await fenced(conn, statement, job, **parameters):
                 return True
     except UniqueViolation:
-        pass  # a newer job for the same work was committed between our look and our write
+        pass  # a newer job for the same work was committed after our check
     await end_cancelled(conn, job)
     return False
 
 
 def _retry_after(error: Exception) -> float:
-    """Seconds a service asked us to wait, at most an hour; 0 when it did not."""
+    """Seconds that a service asked us to wait, at most an hour; 0 by default."""
     seconds = error.details.get("retry_after") if isinstance(error, LatentError) else None
     return (
         min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS) if isinstance(seconds, int | float) else 0.0

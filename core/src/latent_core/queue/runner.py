@@ -1,4 +1,4 @@
-"""The worker's loop: claim, run, settle; reap and forget on the side."""
+"""The worker's loop: claim, run and settle jobs, reap and delete old ones, count attempts in metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from latent_core.telemetry.tracing import span
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[JobContext], Awaitable[None]]
-"""Does the job and finishes it in its own last transaction; one that only returns is finished for it."""
+"""Does the job and finishes it in its last transaction; if it only returns, the runner finishes the job."""
 
 REPORT_SECONDS: Final = 30.0
 RETENTION_SECONDS: Final = 600.0
@@ -39,8 +39,6 @@ RELEASE_SECONDS: Final = 5.0
 
 
 class AttemptEnd(NamedTuple):
-    """How an attempt at a job went."""
-
     job: ClaimedJob
     outcome: Outcome
     code: IssueCode | None
@@ -49,13 +47,13 @@ class AttemptEnd(NamedTuple):
 
 class _Result(NamedTuple):
     settle: Callable[[], Awaitable[Outcome]]
-    """Writes what is left to be written, and tells how the attempt ended."""
+    """Records the end of the attempt, if the handler did not, and returns its outcome."""
     code: IssueCode | None = None
 
 
 @dataclass(slots=True)
 class WorkerStats:
-    """What the worker did since it started."""
+    """Counts since the worker started."""
 
     claimed: int = 0
     settled: int = 0
@@ -65,7 +63,7 @@ class WorkerStats:
 class Runner:
     """Runs jobs of the kinds that have a handler, at most ``concurrency`` at a time.
 
-    ``worker_id`` names one living worker: what a dead one of the same name held is taken back at the start.
+    ``worker_id`` is unique among live workers: at start-up, claims of a dead worker with the same id are taken back.
     """
 
     def __init__(
@@ -80,8 +78,8 @@ class Runner:
         on_end: Callable[[AttemptEnd], None] = lambda _: None,
         one_at_a_time: Collection[JobKind] = (),
     ) -> None:
-        """``on_end`` hears of every attempt that ended. Of each kind of ``one_at_a_time`` this runner runs one job
-        at a time; others of it stay in the queue for other processes."""
+        """``on_end`` is called after every attempt. This runner runs one job at a time of each kind in
+        ``one_at_a_time``; more jobs of that kind stay in the queue for other processes."""
         self._one_at_a_time = frozenset(one_at_a_time)
         self._running: Counter[JobKind] = Counter()
         self._on_end = on_end
@@ -101,21 +99,21 @@ class Runner:
     async def run(self, *, stop_seconds: float = 20.0) -> None:
         """Work until ``stop`` is called, or this is cancelled.
 
-        Then nothing new is claimed, running jobs have ``stop_seconds`` to end, and the rest is released.
+        Then claiming stops, running jobs have ``stop_seconds`` to end, and the rest is released.
         """
         self._heartbeat.start()
-        chores = [asyncio.create_task(chore) for chore in self._chores()]
+        maintenance = [asyncio.create_task(loop) for loop in self._maintenance()]
         try:
             await self._claim_until_stopped()
             await self._drain(stop_seconds)
         finally:
             for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(ended(*chores), *self._tasks, return_exceptions=True)
+            await asyncio.gather(ended(*maintenance), *self._tasks, return_exceptions=True)
             await asyncio.to_thread(self._heartbeat.close)
 
     def stop(self) -> None:
-        """Ask the worker to end. For the event loop's thread."""
+        """Ask the worker to end. Call it in the event loop's thread."""
         self._stopping.set()
         self._stir.set()
 
@@ -130,19 +128,19 @@ class Runner:
             except Exception:
                 logger.exception("claim_failed")
             with suppress(TimeoutError):
-                # Spread, so that idle workers do not come all at once.
+                # Jitter, so that idle workers do not all claim at once.
                 async with asyncio.timeout(self._poll_seconds * uniform(0.8, 1.2)):
                     await self._stir.wait()
 
     async def _take_back(self) -> None:
-        """Once, before the first claim: what a dead worker of our name still holds."""
+        """Once, before the first claim: take back the claims of a dead worker with our id."""
         if not self._alive:
             await disown(self._db, self._worker_id)
             await reap(self._db)
             self._alive = True
 
     async def _fill(self) -> None:
-        """Claim until all slots are taken or nothing is left."""
+        """Claim until all slots are taken or no job is left."""
         while len(self._tasks) < self._concurrency and not self._stopping.is_set():
             if not await self._claim():
                 return
@@ -204,7 +202,7 @@ class Runner:
         self._on_end(AttemptEnd(job, outcome, code, seconds))
 
     async def _settled(self, held: HeldClaim) -> tuple[Outcome, IssueCode | None]:
-        """Run the job and write down how it ended."""
+        """Run the job and record its end."""
         try:
             result = await self._outcome(held)
             outcome = await until_lost(held, result.settle)
@@ -222,7 +220,7 @@ class Runner:
         return "lost", None
 
     async def _outcome(self, held: HeldClaim) -> _Result:
-        """Run the handler; answers what is left to be written. ``LeaseLost``."""
+        """Run the handler; returns what is left to record. ``LeaseLost``."""
         job = held.job
         try:
             settled = await self._handle(held)
@@ -245,7 +243,7 @@ class Runner:
         return _Result(_done if settled else partial(self._finish_if_held, job))
 
     async def _handle(self, held: HeldClaim) -> bool:
-        """Whether the handler has told that it finished the job."""
+        """Run the handler; returns whether it finished the job itself."""
         ctx = JobContext(self._db, held)
         try:
             await self._handlers[held.job.kind](ctx)
@@ -254,7 +252,7 @@ class Runner:
         return ctx.settled
 
     async def _finish_if_held(self, job: ClaimedJob) -> Outcome:
-        """Handlers finish by themselves; then there is nothing left to write."""
+        """A handler may have finished the job itself; then this matches no row."""
         async with self._db.single() as conn:
             await fenced(conn, FINISH, job, warnings=stored_list(()), result=None)
         return "done"
@@ -278,7 +276,7 @@ class Runner:
             )
             await asyncio.wait(self._tasks, timeout=seconds)
 
-    def _chores(self) -> list[Coroutine[None, None, None]]:
+    def _maintenance(self) -> list[Coroutine[None, None, None]]:
         reap_seconds = max(self._lease_seconds / BEATS_PER_LEASE, self._poll_seconds)
         return [
             Listener(self._db, self._stir.set).run(),
@@ -288,7 +286,7 @@ class Runner:
         ]
 
     async def _reap(self) -> None:
-        # Who was frozen looks after its own claims first: they can often still be renewed.
+        # After a freeze the heartbeat goes first: our own expired leases can often still be renewed.
         if not self._heartbeat.behind and await reap(self._db):
             self._stir.set()
 
@@ -309,15 +307,15 @@ class Runner:
 
 
 async def _done() -> Outcome:
-    """Of a job that was finished with what it wrote: nothing is left to be written."""
+    """The handler finished the job itself: there is nothing left to record."""
     return "done"
 
 
-async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
-    """Do ``chore`` now and then every ``seconds`` or so, whatever happens to it."""
+async def _every(seconds: float, task: Callable[[], Awaitable[None]]) -> None:
+    """Run ``task`` now and about every ``seconds``; log its errors."""
     while True:
         try:
-            await chore()
+            await task()
         except LatentError as exc:
             logger.warning("queue_maintenance_failed", extra={"cause": str(exc)})
         except Exception:
@@ -326,7 +324,7 @@ async def _every(seconds: float, chore: Callable[[], Awaitable[None]]) -> None:
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
-    """The first error of a task group: it cancelled the others."""
+    """The first error of a task group, which cancelled the other tasks."""
     error: Exception = group
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
@@ -334,7 +332,7 @@ def _first(group: ExceptionGroup[Exception]) -> Exception:
 
 
 def counting(metrics: Metrics) -> Callable[[AttemptEnd], None]:
-    """Counts each attempt, its seconds and its error."""
+    """An ``on_end`` that counts each attempt, its duration and its error."""
 
     def on_end(ended: AttemptEnd) -> None:
         kind = ended.job.kind.value

@@ -1,7 +1,7 @@
-"""Wake idle workers when there is work: a hint on top of polling, never more.
+"""Wake idle workers when there is work: a hint in addition to polling.
 
-NOTIFY takes a lock of the whole database until its transaction ends, so it is never part of one that
-writes: it goes out alone, on its own connection, at most once in a while.
+NOTIFY takes a database-wide lock until its transaction ends, so it is never part of a transaction that
+writes: it is sent on its own connection, and rate-limited.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ PING_SECONDS: Final = 2.5
 DEAF_SECONDS: Final = 5.0
 RECONNECT_SECONDS: Final = 1.0
 
-# A ping is worth no fsync: an idle machine's disk may sleep.
+# A ping needs no fsync: an idle machine's disk may sleep.
 LISTEN: Final = "SET synchronous_commit = off; LISTEN latent_jobs"
 NOTIFY: Final = "SELECT pg_notify('latent_jobs', %(payload)s)"
 WORK: Final = "work"
 
 
 class Wakeup:
-    """Tells all workers that jobs were committed. ``wake`` is for the event loop's thread."""
+    """Notifies all workers of committed jobs. Call ``wake`` in the event loop's thread."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -53,7 +53,7 @@ class Wakeup:
             await ended(self._task)
 
     def wake(self) -> None:
-        """Call after the commit. Many calls make one notification."""
+        """Call after the commit. Many calls are sent as one notification."""
         self._requested.set()
 
     async def _run(self) -> None:
@@ -76,9 +76,9 @@ class Wakeup:
 
 
 class Listener:
-    """Calls ``on_wake`` whenever there may be work; connects again for ever.
+    """Calls ``on_wake`` whenever there may be work; always reconnects.
 
-    It sends itself a ping and must hear it: a connection that looks open may have been deaf for hours.
+    It sends pings to itself and must receive them: a connection that looks open may have been dead for hours.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Listener:
     async def _listen(self, conn: Connection) -> None:
         async with asyncio.timeout(self._deaf_seconds):
             await conn.execute(LISTEN)
-        self._on_wake()  # for what was sent while nobody listened
+        self._on_wake()  # for notifications sent before we listened
         heard_at = clock.now()
         while clock.now() - heard_at < self._deaf_seconds:
             async with asyncio.timeout(self._deaf_seconds):
@@ -118,4 +118,4 @@ class Listener:
                     self._on_wake()
                 elif note.payload == self._token:
                     heard_at = clock.now()
-        raise TimedOut(f"the listener did not hear itself for {self._deaf_seconds:g} s")
+        raise TimedOut(f"the listener received none of its own pings for {self._deaf_seconds:g} s")

@@ -1,7 +1,7 @@
-"""Postgres refuses to run as root: as root, a system user of its own runs it.
+"""Postgres refuses to run as root, so a process of root runs it as a dedicated system user.
 
-The user may read the server's programs and traverse the folders above them and above the data; every
-permission that is opened for that is logged. Nothing is opened for reading but the programs.
+That user may read the server's programs and traverse the folders above them and above the data. Every permission
+granted for that is logged. Nothing but the programs becomes readable.
 """
 
 from __future__ import annotations
@@ -38,10 +38,9 @@ class ServerAccount:
 
 
 def server_account(data: Path) -> ServerAccount | None:
-    """Who runs the server of the folder ``data``: None is ourselves.
+    """The user that runs the server of the folder ``data``; None for the current user.
 
-    As root: the owner of the cluster in it if that is another user, else a system user, which is made
-    if need be.
+    For root: the owner of the existing cluster if that is another user, else a system user, created if missing.
     """
     if os.geteuid() != 0:
         return None
@@ -80,16 +79,16 @@ def _any_known() -> ServerAccount:
         if account := _find(name):
             return account
     raise Invalid(
-        f"Postgres does not run as root, and the system user {OUR_USER} could not be made: "
-        "make it, or start as another user"
+        f"Postgres does not run as root, and the system user {OUR_USER} could not be created: "
+        "create it, or start as another user"
     )
 
 
 def own(folder: Path, account: ServerAccount | None) -> None:
-    """Give the folder and all in it to the account, unless it has it."""
+    """Make the account the owner of the folder and its content."""
     if account is None or folder.stat().st_uid == account.uid:
         return
-    for path in reversed(list(_tree(folder))):  # the folder last: it says that all of it was done
+    for path in reversed(list(_tree(folder))):  # the folder last: its owner marks completion
         os.chown(path, account.uid, account.gid, follow_symlinks=False)
 
 
@@ -112,7 +111,7 @@ def _may_traverse(folder: os.stat_result, account: ServerAccount) -> bool:
 
 
 def open_programs(folder: Path, account: ServerAccount | None) -> None:
-    """Let the account read what is in the folder, and run what is executable (o+rX)."""
+    """Let the account read the folder's content and run its executables (o+rX)."""
     if account is None:
         return
     open_path(folder, account)

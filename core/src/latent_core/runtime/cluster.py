@@ -34,7 +34,7 @@ SETTINGS: Mapping[str, str] = {
     "effective_cache_size": "1GB",
     "random_page_cost": "1.1",
     "jit": "off",
-    # Parallel plans need /dev/shm, of which a container has little, and gain nothing on our queries.
+    # Parallel plans need /dev/shm, which is small in a container, and do not speed up our queries.
     "max_parallel_workers_per_gather": "0",
     "max_parallel_maintenance_workers": "0",
     # No replica will ever read this WAL.
@@ -54,7 +54,7 @@ SETTINGS: Mapping[str, str] = {
     "log_checkpoints": "off",
     "log_lock_waits": "on",
     "log_min_duration_statement": "2s",
-    "log_parameter_max_length": "0",  # values are the user's content
+    "log_parameter_max_length": "0",  # values are user content
 }
 
 _INITDB = (
@@ -72,7 +72,7 @@ _INITDB = (
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """One embedded database cluster: where it lives and who runs it."""
+    """One embedded database cluster."""
 
     data_dir: Path
     socket_root: Path | None = None
@@ -85,7 +85,7 @@ class Cluster:
 
     @property
     def draft(self) -> Path:
-        """Where a cluster is made; renamed when it is whole, so that a half-made one is never used."""
+        """Where a cluster is created; renamed when complete, so that a partial one is never used."""
         return self.data_dir / "postgres.new"
 
     @property
@@ -94,7 +94,7 @@ class Cluster:
 
     @property
     def socket_folder(self) -> Path:
-        """Short and private, the same at every start."""
+        """A short, private path, the same at every start."""
         name = "latent-" + hashlib.sha256(os.fsencode(self.data_dir)).hexdigest()[:16]
         roots = (
             (self.socket_root,) if self.socket_root else (Path(tempfile.gettempdir()), Path("/tmp"))
@@ -141,7 +141,7 @@ class Cluster:
         return False
 
     def prepare(self) -> ServerAccount | None:
-        """Folders and permissions before a start; who is to run the server."""
+        """Set folders and permissions before a start; returns the user that runs the server."""
         with storage_errors(self.data_dir):
             self.log.parent.mkdir(0o700, parents=True, exist_ok=True)
             account = server_account(self.data)
@@ -208,7 +208,7 @@ def _listed(path: Path) -> str:
 
 
 def _make_socket_folder(folder: Path, account: ServerAccount | None) -> None:
-    """The temporary directory is everybody's: a folder that another user put there is refused."""
+    """Any user can create folders in the temporary directory: refuse one that another user owns."""
     uid = account.uid if account else os.geteuid()
     if not folder.is_symlink() and not folder.exists():
         folder.mkdir(0o700)

@@ -1,6 +1,6 @@
-"""What many ask for at the same time, done at once: what comes while one is under way goes together in the next.
+"""Combines concurrent requests: those that arrive while one is in progress are served together by the next.
 
-For work that costs about the same for one as for ten. Nobody waits for others to come.
+For work that costs about the same for one request as for ten. No request waits for others to arrive.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 Work = Callable[[K, Sequence[T]], Awaitable[Sequence[R]]]
-"""Does what is asked for of one key; an answer each, in order."""
+"""Serves requests of one key; returns one answer per request, in order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,9 +26,9 @@ class _PendingCall(Generic[T, R]):
     item: T
     size: int
     answer: list[R] = field(default_factory=list)
-    """Empty until there is one."""
+    """Empty until answered."""
     alone: bool = False
-    """What it was together with failed: its own tells whether it is at fault."""
+    """Its batch failed, so it is tried alone to find whether it is the cause."""
     error: LatentError | None = None
 
     @property
@@ -43,7 +43,7 @@ class _PendingCall(Generic[T, R]):
 
 @dataclass(slots=True)
 class _Line(Generic[T, R]):
-    """Those of one key, in the order they came. Who has the turn works for all that wait."""
+    """Waiting requests of one key, in order. The holder of the lock serves all of them."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: deque[_PendingCall[T, R]] = field(default_factory=deque)
@@ -60,23 +60,23 @@ class _Line(Generic[T, R]):
 
 
 class Coalescer(Generic[K, T, R]):
-    """Does what is asked for by ``work``, which may be given what several callers ask for."""
+    """Serves requests with ``work``, which may get those of several callers at once."""
 
     def __init__(self, work: Work[K, T, R], *, max_size: int) -> None:
-        """``max_size`` is the size of what is done at once; what is as large goes by itself."""
+        """``max_size`` limits the size of a batch; a request of that size is served alone."""
         self._work = work
         self._max_size = max_size
         self._lines: dict[K, _Line[T, R]] = {}
 
     async def ask(self, key: K, item: T, *, size: int = 1) -> R:
-        """As ``work`` for this alone: its errors are its own, unless they may pass."""
+        """Like ``work`` for this item alone: permanent errors of other items do not reach this caller."""
         if size >= self._max_size:
             return (await self._work(key, [item]))[0]
         line = self._lines.setdefault(key, _Line())
         caller: _PendingCall[T, R] = _PendingCall(item, size)
         line.waiting.append(caller)
         try:
-            await asyncio.sleep(0)  # who comes at the same moment goes together
+            await asyncio.sleep(0)  # lets simultaneous requests join
             async with line.lock:
                 while not caller.done:
                     await self._serve(key, line)
@@ -88,7 +88,7 @@ class Coalescer(Generic[K, T, R]):
         return caller.result()
 
     async def _serve(self, key: K, line: _Line[T, R]) -> None:
-        """Work for the first of those that wait. Who is cancelled meanwhile leaves the others in the line."""
+        """Serve the first waiting requests. If the caller is cancelled, the others stay in line."""
         together = line.next(self._max_size)
         try:
             answers = await self._work(key, [caller.item for caller in together])

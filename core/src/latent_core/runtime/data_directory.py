@@ -1,6 +1,6 @@
-"""The data directory: its tree, its one owner, its token.
+"""The data directory with its lock and owner token, and the work folder of processes that use servers only.
 
-Everything here is a few small file operations at start, so it is synchronous.
+These are a few small file operations at start-up, so they are synchronous.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ TOKEN_PREFIX = "llc_"
 TOKEN_BYTES = 32
 PRIVATE = 0o700
 FORMAT_FILE = "format"
-"""Present in every data directory whose database began at the initial revision. Written before the database is
-made, so a database without it is older."""
+"""Present in every data directory whose database started at the initial revision. It is written before the database
+is created, so a database without it is older."""
 FORMAT = "2\n"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _HELD = (errno.EAGAIN, errno.EACCES)
-_TAKE_SECONDS = 1.0  # an owner that is just ending, or a look by ``owner_of``, is waited for
+_TAKE_SECONDS = 1.0  # time for an owner to finish, or for a check by ``owner_of``
 _TAKE_POLL_SECONDS = 0.02
 _SHARED_BITS = stat.S_IRWXG | stat.S_IRWXO
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds a data directory; ``started`` in seconds since the epoch."""
+    """The process that holds a data directory; ``started`` is in seconds since the epoch."""
 
     pid: int
     started: float
 
 
 class DataDirectory:
-    """One data directory. ``acquire`` before anything else is opened in it, ``release`` last."""
+    """One data directory. Call ``acquire`` before anything else uses it, and ``release`` last."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
@@ -83,10 +83,10 @@ class DataDirectory:
         return self.path / "manifests"
 
     def acquire(self) -> None:
-        """Make the tree and become its owner, until ``release`` or the end of the process.
+        """Create the tree and own it until ``release`` or the end of the process.
 
-        Raises ``Conflict`` naming the pid of another owner, or for a directory of an older version, in which
-        nothing is written then; ``Invalid`` when the folder cannot be used, ``OutOfSpace`` when its disk is full.
+        Raises ``Conflict`` with the pid of another owner, or for a directory of an older version, which then stays
+        unchanged; ``Invalid`` when the folder cannot be used, ``OutOfSpace`` when its disk is full.
         """
         if self._lock is not None:
             return
@@ -108,7 +108,7 @@ class DataDirectory:
             self._lock = None
 
     def token(self) -> str:
-        """The owner's bearer token; made at first use."""
+        """The owner's bearer token; created at first use."""
         file = self.path / "token"
         with storage_errors(self.path):
             if not (token := _read_token(file)):
@@ -119,18 +119,18 @@ class DataDirectory:
     def _make_root(self) -> None:
         if not self.path.is_dir():
             self.path.mkdir(PRIVATE)
-        # As root Postgres runs as another user, who must be able to pass through to its folder.
+        # For root, Postgres runs as another user, which must be able to traverse this folder.
         mode = 0o711 if os.geteuid() == 0 else PRIVATE
         if (present := self.path.stat()).st_uid == os.geteuid() and _mode(present) != mode:
             self.path.chmod(mode)
 
     def _refuse_older(self) -> None:
-        """Without starting the database: even a start writes to its files."""
+        """Does not start the database, since starting writes to its files."""
         if (self.postgres / "PG_VERSION").is_file() and not (self.path / FORMAT_FILE).is_file():
             raise too_old(str(self.path), "LLC_DATA_DIR")
 
     def _make_tree(self) -> None:
-        self._refuse_older()  # again: another process may have made the database since
+        self._refuse_older()  # again: another process may have created the database since
         (self.path / FORMAT_FILE).write_text(FORMAT, encoding="ascii")
         for folder in (self.postgres, self.vectors, self.blobs, self.models, self.log):
             folder.mkdir(PRIVATE, exist_ok=True)
@@ -148,7 +148,7 @@ class DataDirectory:
 
 
 def owner_of(path: Path) -> Owner | None:
-    """Who holds the data directory now; None when nobody does."""
+    """The current owner of the data directory, if any."""
     try:
         lock = os.open(path / "owner.lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -190,7 +190,7 @@ def _held(owner: Owner, path: Path) -> Conflict:
 
 
 def _read_owner(lock: int) -> Owner:
-    """The holder writes right after it locks: the reader may come in between, and sees pid 0."""
+    """The holder writes right after it locks; a reader in between sees pid 0."""
     try:
         return Owner(**orjson.loads(os.pread(lock, 4096, 0)))
     except (ValueError, TypeError):
@@ -198,7 +198,7 @@ def _read_owner(lock: int) -> Owner:
 
 
 def _read_token(file: Path) -> str:
-    """The token, or "" when there is none yet. Readable by its owner only, whatever it was before."""
+    """The token, or "" before it exists. Restricts the file to its owner."""
     try:
         with file.open(encoding="utf-8") as opened:
             if _mode(os.fstat(opened.fileno())) & _SHARED_BITS:
@@ -209,7 +209,7 @@ def _read_token(file: Path) -> str:
 
 
 def _make_token(file: Path) -> None:
-    """Complete or not there: written aside, then renamed."""
+    """Atomic: written to another file, then renamed."""
     draft = file.with_name(f"token.{secrets.token_hex(4)}")
     try:
         with open(
@@ -222,7 +222,7 @@ def _make_token(file: Path) -> None:
             file.unlink()
         os.link(draft, file)
     except FileExistsError:
-        return  # another process made one first: that is the token
+        return  # another process created the token first
     finally:
         draft.unlink(missing_ok=True)
 
@@ -233,25 +233,27 @@ def _mode(status: os.stat_result) -> int:
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """What the file system refuses, said to a person: ``OutOfSpace`` or ``Invalid``."""
+    """Raise ``OutOfSpace`` or ``Invalid`` with a remedy for errors of the file system."""
     try:
         yield
     except OSError as exc:
         if exc.errno in _NO_SPACE:
-            raise OutOfSpace(f"the disk of {path} is full: make room and try again") from exc
+            raise OutOfSpace(f"the disk of {path} is full: free disk space and try again") from exc
         raise Invalid(f"{path} cannot be used as data directory: {_why(exc, path)}") from exc
 
 
 def _why(exc: OSError, path: Path) -> str:
     match exc:
         case FileNotFoundError():
-            return f"{path.parent} does not exist; make it, or choose another LLC_DATA_DIR"
+            return f"{path.parent} does not exist; create it, or choose another LLC_DATA_DIR"
         case PermissionError():
             return f"no permission for {exc.filename}; run as its owner, or choose another LLC_DATA_DIR"
         case FileExistsError() | NotADirectoryError():
             return f"{exc.filename} is not a folder; move it, or choose another LLC_DATA_DIR"
     if exc.errno == errno.ENOLCK:
-        return "its file system knows no locks; choose one on a local disk by LLC_DATA_DIR"
+        return (
+            "its file system does not support locks; set LLC_DATA_DIR to a folder on a local disk"
+        )
     return f"{exc.strerror} ({exc.filename})"
 
 
@@ -260,7 +262,7 @@ _LOCK: Final = "lock"
 
 
 class WorkFolder:
-    """Below ``path``, which any number of gateways and workers may share: nothing in it is the truth."""
+    """A folder below ``path``, which several gateways and workers may share. It holds temporary files only."""
 
     def __init__(self, path: Path) -> None:
         self._shared = DataDirectory(path)
@@ -277,7 +279,7 @@ class WorkFolder:
 
     @property
     def tmp(self) -> Path:
-        """This process's own; gone when it ends."""
+        """This process's own folder, removed when it ends."""
         return self._own / "tmp"
 
     @property
@@ -285,7 +287,7 @@ class WorkFolder:
         return self._shared.path / "work"
 
     def token(self) -> str:
-        """As in a data directory: made at first use, the same for all who share the folder."""
+        """As in a data directory: created at first use, the same for all processes that share the folder."""
         return self._shared.token()
 
     def __enter__(self) -> Self:
@@ -307,13 +309,13 @@ class WorkFolder:
             self._lock = None
 
     def _sweep(self) -> None:
-        """Remove what killed processes left: their locks went with them."""
+        """Remove the folders of killed processes: their locks are gone."""
         for folder in self._all.iterdir():
             try:
                 if time.time() - folder.stat().st_mtime < YOUNG_SECONDS:
-                    continue  # it may be between its making and its lock
+                    continue  # its process may not have locked it yet
                 lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-            except OSError:  # another one is just removing it
+            except OSError:  # another process removes it
                 continue
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

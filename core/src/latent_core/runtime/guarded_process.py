@@ -1,4 +1,4 @@
-"""A command below a guardian, as the owner's event loop sees it."""
+"""Runs a command below a guardian process, and ends processes that an earlier run left behind."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _KILL_SECONDS = 5.0
 
 
 def end_leftovers(folders: Sequence[Path], grace: float) -> list[int]:
-    """End every process of ours in the folders; the pids that were ended. Blocks: call in a thread.
+    """End our processes that run in the folders; returns their pids. Blocks: call in a thread.
 
-    First as in a proper stop (``grace`` seconds), then at once, then by force. Raises ``Conflict``
-    when one survives even that.
+    Asks for a regular stop (``grace`` seconds), then an immediate one, then kills. Raises ``Conflict`` when a
+    process survives.
     """
     ended: list[int] = []
     stages: tuple[tuple[Callable[[psutil.Process, set[int]], int | None], float], ...] = (
@@ -83,12 +83,12 @@ def _is_program(process: psutil.Process) -> bool:
 
 
 def _is_guardian(process: psutil.Process) -> bool:
-    # By its name alone: the one that was left may be of another installation.
+    # By name only: the process may belong to another installation.
     return any(Path(word).name == GUARDIAN.name for word in process.cmdline()[:4])
 
 
 def _politely(process: psutil.Process, pids: set[int]) -> int | None:
-    """A guardian ends its server, a server its backends; a backend without server is ended at once."""
+    """A guardian ends its server, and a server its backends; only a backend without a server is ended directly."""
     if _is_guardian(process):
         return signal.SIGTERM
     if process.ppid() in pids:
@@ -115,7 +115,7 @@ def _wait(processes: list[psutil.Process], seconds: float) -> None:
 
 
 def _alive(process: psutil.Process) -> bool:
-    # A zombie that its new parent never reaps holds nothing.
+    # A zombie holds no resources.
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -125,15 +125,15 @@ def _alive(process: psutil.Process) -> bool:
 LOG_BYTES = 8 * 1024 * 1024
 GRACE_SECONDS = 10.0
 STOP_SECONDS = GRACE_SECONDS + 15.0  # the guardian's own bounds, all used up
-_ENVIRONMENT = {"LC_ALL": "C"}  # nothing of ours is inherited, so no secret can be
+_ENVIRONMENT = {"LC_ALL": "C"}  # inherits nothing, so no secret
 _COMPLAINTS = ("FATAL", "PANIC", "ERROR", "error:")
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a guardian runs: in the folder ``cwd``, as ``account``, with ``text`` on standard input.
+    """What a guardian runs in the folder ``cwd`` as ``account``, with ``text`` on standard input.
 
-    The folder ``remove`` is removed, if empty, when the guardian ended the command.
+    The guardian removes the folder ``remove``, if empty, after it ended the command.
     """
 
     name: str
@@ -160,7 +160,7 @@ class Command:
 
 
 class GuardedProcess:
-    """A running command. Its pipe is ours: when we go, however, the guardian ends it."""
+    """A running command. When our end of its pipe closes, for any reason, the guardian ends it."""
 
     def __init__(self, command: Command, process: Process, log_start: int) -> None:
         self._command = command
@@ -195,11 +195,11 @@ class GuardedProcess:
         return self._process.returncode is not None
 
     async def wait(self) -> int:
-        """The exit status of the command, once it ended."""
+        """Wait for the end of the command; returns its exit status."""
         return await self._process.wait()
 
     async def succeed(self, seconds: float) -> None:
-        """Wait for the command's success. Raises what ``failure`` tells, or ``TimedOut``."""
+        """Wait for the command to succeed. Raises the error of ``failure``, or ``TimedOut``."""
         try:
             async with asyncio.timeout(seconds):
                 status = await self.wait()
@@ -211,7 +211,7 @@ class GuardedProcess:
             raise self.failure()
 
     def release(self) -> None:
-        """Let go of the pipe: the guardian ends the command, in its own time."""
+        """Close the pipe without waiting: the guardian then ends the command."""
         if self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -226,10 +226,12 @@ class GuardedProcess:
             await self.wait()
 
     def failure(self) -> LatentError:
-        """Why the command ended, in its own words."""
+        """The error with the command's own last message."""
         words = self._last_output()
         if os.strerror(errno.ENOSPC) in words:
-            return OutOfSpace(f"the disk of {self._command.cwd} is full: make room and try again")
+            return OutOfSpace(
+                f"the disk of {self._command.cwd} is full: free disk space and try again"
+            )
         complaints = [line for line in words.splitlines() if any(c in line for c in _COMPLAINTS)]
         reason = complaints[-1] if complaints else f"status {self._process.returncode}"
         return Unavailable(f"{self._command.name} failed: {reason} (log: {self._command.log})")
@@ -237,5 +239,7 @@ class GuardedProcess:
     def _last_output(self) -> str:
         with self._command.log.open("rb") as log:
             length = os.fstat(log.fileno()).st_size
-            log.seek(self._log_start if self._log_start <= length else 0)  # it may have been cut
+            log.seek(
+                self._log_start if self._log_start <= length else 0
+            )  # it may have been truncated
             return log.read(65536).decode("utf-8", errors="replace")

@@ -1,15 +1,15 @@
-"""Holds one command and ends it when the owner is gone. Run as a script, never imported:
+"""Runs one command and ends it when the owner is gone. Run as a script, never imported:
 
     python -I -S guardian.py cwd=DIR log=FILE log_bytes=N grace=SECONDS
         [uid=N gid=N] [text=STDIN] [remove=DIR] -- ARGV…
 
-Standard input is the lifeline: it closes when the owner closes it or dies, however it dies. Then, and
-on SIGTERM, the command is asked to end (SIGINT), told to (SIGQUIT) and killed, each after a bounded
-wait. The kernel sends the command SIGINT should the guardian itself be killed (Linux).
+Standard input is the lifeline: it closes when the owner closes it or dies. Then, and on SIGTERM, the command
+gets SIGINT, SIGQUIT and SIGKILL, each after a bounded wait. If the guardian itself is killed, the kernel
+sends the command SIGINT (Linux).
 
 Standard output and error are the log, opened for appending. The exit status is that of the command,
-128 + n when signal n ended it. The script stands alone and imports little, because it lives as long
-as the server does and should cost next to nothing.
+128 + n when signal n ended it. The script has no dependencies and imports little, because it runs as long
+as the server and should take little memory.
 """
 
 import os
@@ -35,11 +35,11 @@ PR_SET_PDEATHSIG = 1
 def main() -> int:
     end_of_options = sys.argv.index("--")
     options = dict(word.split("=", 1) for word in sys.argv[1:end_of_options])
-    os.chdir(options["cwd"])  # a later start recognises us by it
+    os.chdir(options["cwd"])  # a later start recognises us by this folder
     wake = wake_pipe()
     log, log_bytes = options["log"], int(options["log_bytes"])
     rotate(log, log_bytes)
-    # Blocked over the fork: our handlers would swallow what comes before the command is there.
+    # Blocked during the fork: our handlers would lose signals that arrive before the command exists.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     pid = os.fork()
     if pid == 0:
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def wake_pipe() -> int:
-    """Signals interrupt ``select`` through a pipe; one that came just before it is not missed."""
+    """Signals interrupt ``select`` through a pipe, even those that arrive just before it."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -66,7 +66,7 @@ def wake_pipe() -> int:
 
 
 def become(argv: "list[str]", options: "dict[str, str]") -> None:
-    """In the child: turn into the command."""
+    """In the child: execute the command."""
     guardian = os.getppid()
     try:
         os.dup2(preloaded(options.get("text", "")), 0)
@@ -89,7 +89,7 @@ def become(argv: "list[str]", options: "dict[str, str]") -> None:
 
 
 def preloaded(text: str) -> int:
-    """A pipe that holds ``text`` and ends; a few lines fit its buffer."""
+    """A pipe that contains ``text``; a few lines fit its buffer."""
     reader, writer = os.pipe()
     os.write(writer, text.encode())
     os.close(writer)
@@ -108,7 +108,7 @@ def death_signal() -> "Callable[[], object]":
 
 
 def watch(pid: int, wake: int, log: str, log_bytes: int) -> "int | None":
-    """The command's status when it ended by itself; None when it is to be ended."""
+    """The command's status if it ended by itself; None if it must be ended."""
     while True:
         if (status := reap(pid)) is not None:
             return status
@@ -121,7 +121,7 @@ def watch(pid: int, wake: int, log: str, log_bytes: int) -> "int | None":
 
 
 def rotate(log: str, log_bytes: int) -> None:
-    """Keep one older file. Copied and cut, since every process of the server holds the file open."""
+    """Keep one older file. Copy and truncate, since every process of the server has the file open."""
     if os.fstat(LOG).st_size <= log_bytes:
         return
     try:
@@ -129,7 +129,7 @@ def rotate(log: str, log_bytes: int) -> None:
             current.seek(-log_bytes, os.SEEK_END)
             while block := current.read(65536):
                 older.write(block)
-    except OSError as exc:  # a full disk: cutting matters more than keeping
+    except OSError as exc:  # a full disk: truncating matters more than keeping
         os.write(LOG, f"WARNING: the older log is not kept: {exc.strerror}\n".encode())
     os.ftruncate(LOG, 0)
 
@@ -148,10 +148,10 @@ def end(pid: int, wake: int, grace: float) -> "int | None":
 
 
 def remove(folder: str) -> None:
-    """The socket folder: a killed owner cannot remove it, and may never come back."""
+    """Remove the socket folder, which a killed owner cannot do."""
     try:
         os.rmdir(folder)
-    except OSError:  # none given, or not empty: the next start sees to it
+    except OSError:  # none given, or not empty: the next start cleans up
         return
 
 

@@ -1,6 +1,6 @@
-"""A child never outlives its parent unnoticed: it ends when its pipe to the parent closes.
+"""A child ends with its parent: when its pipe to the parent closes.
 
-The pipe works everywhere; on Linux the kernel's PDEATHSIG is added, for the case that the watching
+The pipe works everywhere. On Linux the kernel's PDEATHSIG is added in case the watching
 thread is starved. PDEATHSIG follows the *thread* that forked, so children are spawned from the
 event loop's own thread, never from a pool thread that may end before them.
 """
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def signal_on_parent_death(signum: int = signal.SIGKILL) -> None:
-    """Ask the kernel to send ``signum`` to this process when its parent dies (Linux; elsewhere nothing)."""
+    """Ask the kernel to send ``signum`` to this process when its parent dies (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signum), 0, 0, 0)
 

@@ -1,8 +1,8 @@
-"""The embedded Postgres: made, started, watched, restarted, stopped.
+"""The embedded Postgres: create, start, watch, restart and stop it.
 
     owner ── pipe ── guardian ── postgres
 
-The guardian ends the server when the owner is gone; the owner starts both again when the server is
+The guardian ends the server when the owner is gone. The owner restarts both when the server is
 gone. The caller holds the data directory (``DataDirectory.acquire``).
 """
 
@@ -42,7 +42,7 @@ _NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 
 class EmbeddedPostgres:
-    """A Postgres server of our own in ``data_dir``, on a private Unix socket.
+    """A Postgres server in ``data_dir``, on a private Unix socket.
 
     ``overrides`` replace server settings. Start and stop it from one event loop: a task of that loop
     watches the server.
@@ -76,11 +76,11 @@ class EmbeddedPostgres:
 
     @property
     def restarts(self) -> int:
-        """How often the server ended by itself and was started again."""
+        """How often the server ended by itself and was restarted."""
         return self._restarts
 
     async def start(self) -> None:
-        """End what an earlier owner left, make the cluster if there is none, start, wait until ready.
+        """End leftovers of an earlier owner, create the cluster if missing, start, wait until ready.
 
         Raises ``Conflict`` (the folder is in use, or cannot be used), ``OutOfSpace``,
         ``Unavailable`` or ``TimedOut``, with the server's own words.
@@ -120,8 +120,8 @@ class EmbeddedPostgres:
         if ended := end_leftovers((cluster.data, cluster.draft), STOP_SECONDS):
             logger.warning("orphan_postgres_ended", extra={"pids": ended})
         account = cluster.prepare()
-        # No server lives in the folder now. What this file says is stale, whatever process has that
-        # pid today, and Postgres would believe it.
+        # No server runs in the folder now, so this file is stale. Postgres would trust it, although another
+        # process may have that pid today.
         with storage_errors(cluster.data_dir):
             (cluster.data / "postmaster.pid").unlink(missing_ok=True)
         return account
@@ -170,8 +170,7 @@ class EmbeddedPostgres:
         raise server.failure()
 
     async def _watch(self) -> None:
-        """Start the server again whenever it ended by itself, for as long as we live: also a full
-        disk is made room on one day."""
+        """Restart the server whenever it ends by itself, without a limit: even a full disk gets free one day."""
         failures = 0
         while self._server is not None:
             since = time.monotonic()

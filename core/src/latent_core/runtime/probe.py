@@ -1,9 +1,9 @@
-"""Is it healthy? For container platforms, in images that have no curl. Exit status 0 or 1, and a word why.
+"""Health check for container platforms, for images without curl. Prints a reason; exit status 0 or 1.
 
     python -m latent_core.runtime.probe http://127.0.0.1:7801/healthz
     python -m latent_core.runtime.probe http://127.0.0.1:9464/metrics latent_worker_seen_timestamp_seconds 90
 
-The second form asks for a gauge that holds a time, and how many seconds ago it may be at most.
+The second form checks a gauge that holds a time, and its maximum age in seconds.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def fetched(url: str) -> str:
-    """The body of a 200; no proxy is asked for this machine's own address."""
+    """The body of a 200 response, fetched without a proxy."""
     with build_opener(ProxyHandler({})).open(url, timeout=SECONDS) as answer:
         return str(answer.read(MAX_BYTES).decode("utf-8", "replace"))
 
 
 def stale(metrics: str, name: str, seconds: str) -> str | None:
-    """Why the time in the gauge is too long ago; None when it is not."""
+    """Why the time in the gauge is too old; None when it is not."""
     found = re.search(rf"^{re.escape(name)} (\S+)$", metrics, re.MULTILINE)
     if found is None:
-        return f"{name} is not told"
+        return f"{name} is missing"
     age = time.time() - float(found[1])
     return f"{name} is {age:.0f} s ago" if age > float(seconds) else None
 

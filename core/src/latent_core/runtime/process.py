@@ -13,17 +13,17 @@ LOOKED_FOR: Final = ("sniffio",)
 
 
 def remember_absent(names: tuple[str, ...] = LOOKED_FOR) -> None:
-    """Have Python say of those that are absent that they are, without a search. For a composition root."""
+    """Make imports of absent packages fail without a search. Called in a composition root."""
     for name in names:
         if name not in sys.modules and find_spec(name) is None:
-            sys.modules[name] = None  # type: ignore[assignment]  # documented: it then cannot be found
+            sys.modules[name] = None  # type: ignore[assignment]  # documented: the import then fails
 
 
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As ``asyncio.run``. Most of what we do is many small messages, each of which costs libuv's loop less."""
+    """Like ``asyncio.run``. We exchange many small messages, which cost less on libuv's loop."""
     remember_absent()
     with asyncio.Runner(loop_factory=_factory()) as runner:
         return runner.run(main)
@@ -38,5 +38,5 @@ def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def cores() -> int:
-    """Those it is bound to, where the system tells; at least one."""
+    """The processors of its CPU affinity, where the system supports that; at least one."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

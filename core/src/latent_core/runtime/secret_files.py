@@ -1,6 +1,6 @@
-"""Secrets by file: ``<NAME>_FILE`` names a file that holds what ``<NAME>`` would, as container platforms hand them out.
+"""Secrets from files: ``<NAME>_FILE`` names a file with the value of ``<NAME>``, as container platforms provide them.
 
-A variable is seen by whoever may look at a process or print its configuration; a mounted file is not.
+Users who may inspect a process or its configuration see its variables, but not a mounted file.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from latent_core.domain.errors import Invalid
 SUFFIX: Final = "_FILE"
 MAX_BYTES: Final = 16 * 1024
 MAY_BE_EMPTY: Final = frozenset({"LLC_EMBED_API_KEY", "LLC_RERANK_API_KEY", "LLC_OTEL_HEADERS"})
-"""Of services that may want no key: where a file is mounted for everybody, an empty one is none. Without any other
-secret something would be open, or somewhere else than was meant."""
+"""Secrets of services that may need none: an empty file means unset. An empty file for any other secret is an error,
+since the process would then run unprotected or use another service than intended."""
 
 
 class SecretFiles(PydanticBaseSettingsSource):
-    """Reads the files that the environment or ``.env`` names; ``Invalid`` says which cannot be read."""
+    """Reads the files that the environment or ``.env`` names; ``Invalid`` names one that cannot be read."""
 
     @override
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        raise NotImplementedError  # the base class wants it; all fields are read at once
+        raise NotImplementedError  # abstract in the base class; all fields are read at once
 
     @override
     def __call__(self) -> dict[str, Any]:
@@ -46,29 +46,29 @@ class SecretFiles(PydanticBaseSettingsSource):
             both = [name for name in names if given.get(name)]
             if both or len(named) > 1:
                 several = ", ".join([*both, *(name + SUFFIX for name in named)])
-                raise Invalid(f"{several} give the same secret: keep one of them")
+                raise Invalid(f"{several} set the same secret: keep one of them")
             secret = _content(named[0] + SUFFIX, Path(given[named[0] + SUFFIX]))
             if secret:
                 found[names[0]] = secret
             elif names[0] not in MAY_BE_EMPTY:
-                raise Invalid(f"{named[0]}{SUFFIX}: the file must hold one secret, and is empty")
+                raise Invalid(f"{named[0]}{SUFFIX}: the file must contain one secret, but is empty")
         return found
 
 
 def forget_secrets(settings: type[BaseSettings]) -> None:
-    """Take secrets out of this process' environment, once they are read: no child can inherit them then."""
+    """Remove secrets from this process's environment after reading them, so that no child inherits them."""
     for names in secrets_of(settings):
         for name in names:
             os.environ.pop(name, None)  # noqa: TID251 - removed, not read
 
 
 def secrets_of(settings: type[BaseSettings]) -> list[tuple[str, ...]]:
-    """The names of each secret of ``settings``, its own name first."""
+    """The variables of each secret of ``settings``, its main name first."""
     return [_names(field) for field in settings.model_fields.values() if _is_secret(field)]
 
 
 def secrets_in(settings: BaseSettings) -> list[SecretStr]:
-    """The secrets that ``settings`` hold."""
+    """The values of all secrets in ``settings``."""
     fields = type(settings).model_fields
     held = [getattr(settings, key) for key, field in fields.items() if _is_secret(field)]
     return [secret for secret in held if secret is not None]
@@ -89,7 +89,7 @@ def _names(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _given(settings: type[BaseSettings]) -> dict[str, str]:
-    """As the settings see it: the environment before ``.env``."""
+    """Variables as the settings read them: the environment overrides ``.env``."""
     both = {**DotEnvSettingsSource(settings).env_vars, **EnvSettingsSource(settings).env_vars}
     return {name.upper(): value for name, value in both.items() if value}
 
@@ -102,5 +102,5 @@ def _content(variable: str, file: Path) -> str:
     except (OSError, UnicodeDecodeError) as exc:
         raise Invalid(f"{variable}: {file} cannot be read: {exc}") from exc
     if len(content) > MAX_BYTES:
-        raise Invalid(f"{variable}: {file} must hold one secret, and holds {len(content)} bytes")
+        raise Invalid(f"{variable}: {file} must contain one secret, but has {len(content)} bytes")
     return secret

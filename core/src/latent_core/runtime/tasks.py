@@ -1,4 +1,4 @@
-"""Several coroutines as one."""
+"""Run coroutines together, and stop endless tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def all_or_first_failure(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run ``jobs`` side by side. The first failure, or a cancellation, ends them all and is raised.
+    """Run ``jobs`` concurrently. The first failure, or a cancellation, cancels them all and is raised.
 
     Results in the order of ``jobs``.
     """
@@ -29,14 +29,14 @@ SECONDS_TO_END: Final = 5.0
 
 
 async def ended(*tasks: asyncio.Task[Any], again_after: float = SECONDS_TO_END) -> None:
-    """Stop tasks that go on for ever, and hear their end.
+    """Cancel endless tasks and wait for their end.
 
-    They are asked again until they do: whoever waits by ``asyncio.wait_for`` (the connection pool does) loses a
-    cancellation that comes at the moment the wait is over, on Python 3.11, and a loop would go on.
+    Cancels repeatedly: on Python 3.11, ``asyncio.wait_for`` (used by the connection pool) loses a cancellation that
+    arrives at the moment when the wait ends, and the loop would go on.
     """
     waiting = set(tasks)
     while waiting:
         for task in waiting:
             task.cancel()
         _, waiting = await asyncio.wait(waiting, timeout=again_after)
-    await asyncio.gather(*tasks, return_exceptions=True)  # what they failed of is theirs to tell
+    await asyncio.gather(*tasks, return_exceptions=True)  # tasks log their own errors

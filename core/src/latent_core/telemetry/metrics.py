@@ -1,4 +1,4 @@
-"""Logs and metrics of a process. Set up once, in a composition root."""
+"""Logs and metrics of a process, and the metrics server. Set up once, in a composition root."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log l
 
 @contextmanager
 def bound(**fields: Any) -> Iterator[None]:
-    """Every line logged in the block, and in tasks started in it, carries ``fields``: a request's id, a job's."""
+    """Add ``fields`` (such as the id of a request or job) to every log line of the block and of tasks started in it."""
     before = _BOUND.set({**(_BOUND.get() or {}), **fields})
     try:
         yield
@@ -42,7 +42,7 @@ def bound(**fields: Any) -> Iterator[None]:
 
 
 class _BoundFieldsFilter(logging.Filter):
-    """Adds the fields of ``bound``; a line's own come first."""
+    """Adds the fields of ``bound``; a line's own fields take precedence."""
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
@@ -53,7 +53,7 @@ class _BoundFieldsFilter(logging.Filter):
 
 
 class _Json(JsonFormatter):
-    """``timestamp, logger, level, msg`` and whatever the line carries (CONTRACT "Operations")."""
+    """``timestamp, logger, level, msg`` and the line's fields."""
 
     def __init__(self, own: Sequence[str]) -> None:
         super().__init__(
@@ -65,7 +65,7 @@ class _Json(JsonFormatter):
 
     @override
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
-        # Before it is written as JSON: a secret may end where the syntax of JSON begins.
+        # Redacts before encoding as JSON, whose syntax would hide where a secret ends.
         return {key: self._safe(key, value) for key, value in log_data.items()}
 
     def _safe(self, key: str, value: Any) -> Any:
@@ -81,7 +81,7 @@ class _Json(JsonFormatter):
 
 
 class _Text(logging.Formatter):
-    """For people: time, level, message, then the fields that were added."""
+    """For people: time, level, message, then the fields."""
 
     _STANDARD: ClassVar[frozenset[str]] = frozenset(vars(logging.makeLogRecord({}))) | {
         "message",
@@ -114,7 +114,7 @@ def set_up_logs(
 ) -> None:
     """Log to stderr: text for a terminal, JSON for machines (``auto`` decides by what stderr is).
 
-    ``own`` secrets stand in no line, whatever they look like; one that is short may be a word, and is left.
+    ``own`` secrets are removed from every line, except short ones, which may be ordinary words.
     """
     secrets = [secret.get_secret_value() for secret in own]
     hidden = sorted((one for one in secrets if len(one) >= RUN), key=len, reverse=True)
@@ -135,7 +135,7 @@ def set_up_logs(
 
 @dataclass
 class Metrics:
-    """The metrics of one process. A registry of its own, so that two stacks can live in one test."""
+    """The metrics of one process, in its own registry, so that a test can open two stacks."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     embedded_texts: Counter = field(init=False)
@@ -173,9 +173,7 @@ class Metrics:
             "latent_cached_texts", "Texts whose vector was in the cache", ["embedder"], **own
         )
         self.published = Counter("latent_published_documents", "Generations made visible", **own)
-        self.jobs = Counter(
-            "latent_jobs", "Attempts at jobs that ended", ["kind", "outcome"], **own
-        )
+        self.jobs = Counter("latent_jobs", "Ended attempts at jobs", ["kind", "outcome"], **own)
         self.job_seconds = Histogram(
             "latent_job_seconds",
             "Seconds an attempt at a job took",
@@ -186,9 +184,9 @@ class Metrics:
 
     def _count_searches(self, own: dict[str, Any]) -> None:
         self.stale = Counter(
-            "latent_stale_candidates", "Candidates the join on what is live refused", **own
+            "latent_stale_candidates", "Candidates dropped because they are not live", **own
         )
-        self.candidates = Counter("latent_candidates", "Candidates the channels gave", **own)
+        self.candidates = Counter("latent_candidates", "Candidates from all search channels", **own)
         self.search_seconds = Histogram(
             "latent_search_seconds",
             "Seconds a search took, by stage",
@@ -198,7 +196,7 @@ class Metrics:
         )
         self.errors = Counter(
             "latent_errors",
-            "Errors answered (http, mcp) or met by jobs",
+            "Errors in responses (http, mcp) and in jobs",
             ["surface", "code"],
             **own,
         )
@@ -216,7 +214,7 @@ class Metrics:
         )
         self.service_full = Gauge(
             "latent_service_full",
-            "Whether a store said within a minute that it is full, or has too little room on this disk",
+            "Whether a store was full within the last minute, or has too little space on this disk",
             ["service"],
             **own,
         )
@@ -227,7 +225,7 @@ class Metrics:
         )
 
     def set_queue(self, jobs: Mapping[JobState, int], oldest_queued_seconds: float) -> None:
-        """Take over what the queue says of itself."""
+        """Set the queue's gauges."""
         for state, count in jobs.items():
             self.queue_depth.labels(state.value).set(count)
         self.queue_age.set(oldest_queued_seconds)
@@ -243,7 +241,7 @@ JOIN_SECONDS: Final = 5.0
 
 @contextmanager
 def metrics_served(settings: Settings, metrics: Metrics) -> Iterator[None]:
-    """Serve ``metrics`` for the length of the block, if a port is set; ``Conflict`` when it is taken."""
+    """Serve ``metrics`` during the block if a port is set; ``Conflict`` when it is in use."""
     if settings.metrics_port is None:
         yield
         return

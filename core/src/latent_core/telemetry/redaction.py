@@ -1,4 +1,4 @@
-"""Text without secrets: what is logged, and what a server outside said before a reader is told."""
+"""Removes secrets from log lines and from texts of external servers before users see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latent_core.domain.errors import Invalid
 
 HIDDEN: Final = "********"
 RUN: Final = 8
-"""So many characters in a row of our own key are hidden, even when the rest of it was escaped, masked or cut off."""
+"""A part of our own key with this length is hidden, even when the rest was escaped, masked or cut off."""
 _MAX_READ: Final = 4096
 _MAX_MESSAGE_CHARS: Final = 200
 
@@ -23,10 +23,10 @@ _NAME: Final = (
 _OF_PROVIDERS: Final = (
     r"\blct_[A-Za-z0-9]+|\bsk-[\w-]{16,}|\bhf_\w{20,}|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"
     r"|\bglpat-[\w-]{16,}|\bjina_\w{20,}|\bxox[abprs]-[\w-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}"
-    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # once a run: "eyJ-eyJ-…" would be read again from each
+    r"|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"  # once per run: "eyJ-eyJ-…" would be rescanned at each
 )
-# What may have slipped into a message or a traceback: what stands after the name of a secret (in a query, a header, a
-# line of settings, JSON, JSON in JSON), a bearer token, the password of an address, and what shows itself by its form.
+# Secrets in a message or traceback: the value after a secret's name (in a query, a header, a settings line, JSON, JSON
+# in JSON), a bearer token, the password in an address, and tokens with a known format.
 _SECRETS: Final = re.compile(
     rf"""
     (?P<named>{_NAME}(?:\ (?:provided|given|used))?["'\\]*[ \t]*[:=][ \t]*
@@ -43,18 +43,18 @@ _SIGNS: Final = (
     *("lct_", "sk-", "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
     *("jina_", "xox", "akia", "aiza", "eyj"),
 )
-"""Each match has one of these: most lines have none, and the expression costs a thousand times more than a look."""
+"""Each match contains one of these. Most lines contain none, and this check is a thousand times faster."""
 _FIELD: Final = re.compile(f"{_NAME}$", re.IGNORECASE)
 
 
 def redacted(text: str) -> str:
-    """``text`` without what looks like a secret."""
+    """``text`` without anything that looks like a secret."""
     small = text.lower()
     return _SECRETS.sub(_hidden, text) if any(sign in small for sign in _SIGNS) else text
 
 
 def names_a_secret(field: str) -> bool:
-    """Whether what a field of this name holds is to be hidden, whatever it looks like."""
+    """Whether the value of a field with this name is always hidden."""
     return _FIELD.search(field) is not None
 
 
@@ -65,10 +65,10 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 class OwnKey:
-    """The bearer key for a server outside: sent with each request, and shown to nobody, whatever the server says."""
+    """The bearer key of an external server: sent with each request, and removed from every text of that server."""
 
     def __init__(self, key: SecretStr | None, setting: str) -> None:
-        """``Invalid`` when no header can hold it: the error of who tries would show it."""
+        """``Invalid`` when a header cannot hold it: the HTTP client's own error would show the key."""
         secret = key.get_secret_value().strip() if key is not None else ""
         if not (secret.isascii() and secret.isprintable()):
             raise Invalid(f"{setting} holds characters that cannot be sent: copy the key again")
@@ -80,13 +80,13 @@ class OwnKey:
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def redacted_text(self, content: bytes) -> str:
-        """The beginning of what the server says, in one line and without secrets."""
+        """The beginning of the server's text, in one line and without secrets."""
         return self.hidden_in(" ".join(content.decode("utf-8", "replace").split()))[
             :_MAX_MESSAGE_CHARS
         ]
 
     def hidden_in(self, text: str) -> str:
-        """``text``, or the beginning of a long one, without this key and what else looks like a secret."""
+        """``text``, shortened if long, without this key and anything else that looks like a secret."""
         if self._key:
             text = text.replace(self._key, HIDDEN)
         return redacted(self._without_runs(text[:_MAX_READ]))

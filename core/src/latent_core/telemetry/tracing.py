@@ -1,7 +1,7 @@
-"""OpenTelemetry traces, when an address for them is given: else every call here does nothing.
+"""OpenTelemetry traces if an address is set; otherwise every call here does nothing.
 
-One provider a process, as for logs: libraries below us (the MCP SDK) look for it in the same place. Nothing of
-OpenTelemetry is imported before; the SDK comes with ``latent-core[otel]``.
+There is one provider per process, because libraries (the MCP SDK) look it up globally. OpenTelemetry is imported
+only when needed; its SDK is installed by ``latent-core[otel]``.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _provider: TracerProvider | None = None
 
 
 class ShutdownProvider(Protocol):
-    """A provider of the SDK, as far as its end goes."""
+    """The part of the SDK's provider that shuts it down."""
 
     def shutdown(self) -> None: ...
 
 
 @asynccontextmanager
 async def tracing(settings: Settings, service: str) -> AsyncIterator[None]:
-    """Send the spans of this process for the length of the block, if an address is set. ``Invalid`` without the SDK.
+    """Send the spans of this process during the block, if an address is set. ``Invalid`` without the SDK.
 
-    It is called ``service``, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES name it otherwise.
+    Its name is ``service``, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES set another.
     """
     address = _address(settings)
     if address is None:
@@ -57,18 +57,18 @@ async def tracing(settings: Settings, service: str) -> AsyncIterator[None]:
 
 
 async def closed(provider: ShutdownProvider, *, within: float) -> None:
-    """Have the last spans sent beside the loop, and wait for that no longer than ``within`` seconds: a collector
-    that is away keeps no process from ending."""
+    """Send the last spans in a thread and wait at most ``within`` seconds, so that an unreachable collector does not
+    delay the end of the process."""
     loop, done = asyncio.get_running_loop(), asyncio.Event()
 
     def send_the_last() -> None:
         try:
             provider.shutdown()
         finally:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(done.set)
 
-    # No thread of a pool: those are waited for when the process ends.
+    # Not a pool thread: the process waits for those when it ends.
     Thread(target=send_the_last, name="last spans", daemon=True).start()
     try:
         async with asyncio.timeout(within):
@@ -79,7 +79,7 @@ async def closed(provider: ShutdownProvider, *, within: float) -> None:
 
 @contextmanager
 def recording(provider: TracerProvider) -> Iterator[None]:
-    """Spans go to ``provider`` for the length of the block."""
+    """Send spans to ``provider`` during the block."""
     global _provider
     before, _provider = _provider, provider
     try:
@@ -107,13 +107,13 @@ def span(
 
 
 class TraceSpan:
-    """What a caller may say of its span."""
+    """What a caller may set on its span."""
 
     def __init__(self, inner: Any = None) -> None:
         self._inner = inner
 
     def rename(self, name: str) -> None:
-        """When it is known late what this is: the route of a request."""
+        """For a name known only later, such as the route of a request."""
         if self._inner is not None:
             self._inner.update_name(name)
 
@@ -134,7 +134,7 @@ SILENT: Final = TraceSpan()
 
 
 def _address(settings: Settings) -> str | None:
-    """Where spans are posted to, as OpenTelemetry says: the address of traces as it is, any other with their path."""
+    """The address for spans, as OpenTelemetry defines it: the traces address unchanged, any other plus the path."""
     if settings.otel_traces_endpoint is not None:
         return settings.otel_traces_endpoint
     if settings.otel_endpoint is None:
@@ -144,7 +144,7 @@ def _address(settings: Settings) -> str | None:
 
 
 def _headers(given: SecretStr | None) -> dict[str, str]:
-    """As OpenTelemetry writes them; ``Invalid`` shows none, since they hold keys."""
+    """Parse OpenTelemetry's format; ``Invalid`` does not quote values, since they contain keys."""
     header_text = given.get_secret_value() if given is not None else ""
     pairs = [pair.partition("=") for pair in header_text.split(",") if pair.strip()]
     headers = {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
@@ -163,11 +163,11 @@ def _exporting(address: str, headers: SecretStr | None, service: str) -> Any:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as exc:
         raise Invalid(
-            f"an address for traces is given (LLC_OTEL_ENDPOINT, LLC_OTEL_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_…),"
-            f" but OpenTelemetry is not installed: {INSTALL}, or leave it out"
+            f"an address for traces is set (LLC_OTEL_ENDPOINT, LLC_OTEL_TRACES_ENDPOINT, OTEL_EXPORTER_OTLP_…),"
+            f" but OpenTelemetry is not installed: {INSTALL}, or unset the address"
         ) from exc
     exporter = OTLPSpanExporter(endpoint=address, headers=_headers(headers))
-    # What is given here would come before what the environment says.
+    # Arguments here would override the environment.
     named = OTELResourceDetector().detect().attributes.get(SERVICE_NAME, service)
     resource = Resource.create({SERVICE_NAME: named})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # ``closed`` does that

@@ -1,4 +1,4 @@
-"""The vector engine as the rest of the house sees it: addressed points in named collections, never the truth."""
+"""The interface of the vector engine: addressed points in named collections, and checks. Postgres is authoritative."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from latent_core.domain.ids import PointId
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Vectors to store, all of one generation of one document or of several documents of one batch."""
+    """Vectors to store: one generation of a document, or of several documents in a batch."""
 
     ids: Sequence[PointId]
     vectors: Matrix
@@ -28,7 +28,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class VectorHits:
-    """Nearest points, best first. Several points may share an chunk_no (windows of one chunk)."""
+    """Nearest points, best first. Several points may share a chunk_no (windows of one chunk)."""
 
     chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float32]
@@ -45,8 +45,8 @@ class StoredPoint:
 
 @dataclass(frozen=True, slots=True)
 class CollectionLayout:
-    """How a server keeps a collection (manifest key ``vectors``). The embedded engine is one process on one
-    disk and searches a coarse copy with rescoring by itself, so that it has nothing to choose."""
+    """How a server stores a collection (manifest key ``vectors``). Ignored by the embedded engine, which is one
+    process on one disk and always searches a coarse copy with rescoring."""
 
     quantization: Literal["none", "int8"] | None = None
     """None: exact up to ``QUANTIZE_FROM_POINTS``, int8 with rescoring above."""
@@ -57,37 +57,37 @@ class CollectionLayout:
 class VectorIndex(Protocol):
     """Collections of points with cosine similarity; ``doc_id`` and ``generation`` are indexed at creation.
 
-    Every call raises ``Unavailable`` when the engine is away and ``TimedOut`` past its deadline.
-    Writes are durable, and visible to searches, when they return (DESIGN §7.1).
+    Every call raises ``Unavailable`` when the engine is unreachable and ``TimedOut`` past its deadline.
+    Writes are durable, and visible to searches, when they return.
     """
 
     async def create_collection(
         self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
     ) -> None:
-        """Create ``name`` unless it is there already with the same ``dims`` (else ``Conflict``).
+        """Create ``name`` unless it exists with the same ``dims`` (``Conflict`` for other dims).
 
-        One that is there takes over what of ``layout`` can be changed in place.
+        An existing one adopts the parts of ``layout`` that can be changed in place.
         """
         ...
 
     async def drop_collection(self, name: str) -> None:
-        """Remove ``name`` and all its points; silent when it is not there."""
+        """Remove ``name`` and all its points, if it exists."""
         ...
 
     async def collections(self) -> list[str]: ...
 
     async def upsert(self, collection: str, points: Points) -> None:
-        """Store points, then check by id that every one is there. ``NotFound`` without the collection."""
+        """Store points, then check by id that all are stored. ``NotFound`` without the collection."""
         ...
 
     async def search(
         self, collection: str, vector: Vector, k: int, *, allowed: Sequence[PointId] | None = None
     ) -> VectorHits:
-        """The ``k`` nearest points (exact), only among ``allowed`` when it is given."""
+        """The ``k`` nearest points (exact), limited to ``allowed`` if given."""
         ...
 
     async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
-        """Stored vectors of those ids that exist."""
+        """Stored vectors of the ids that exist."""
         ...
 
     async def delete(
@@ -95,7 +95,7 @@ class VectorIndex(Protocol):
     ) -> int:
         """Delete points of ``doc_id``: all, those of generations < ``below``, or of generation ``only``.
 
-        Answers how many were counted before; afterwards none is left. Silent without the collection.
+        Returns the count before; afterwards none is left. Does nothing without the collection.
         """
         ...
 
@@ -115,7 +115,7 @@ class VectorIndex(Protocol):
 
 
 def checked_points(points: Points) -> NDArray[np.float32]:
-    """The vectors of ``points``; ``Invalid`` for uneven columns and for what is no number."""
+    """The vectors of ``points``; ``Invalid`` for columns of different length and for non-finite numbers."""
     vectors = np.ascontiguousarray(points.vectors, dtype=np.float32)
     lengths = {len(points.ids), len(points.doc_ids), len(points.generations), len(points.chunk_nos)}
     if vectors.ndim != 2 or lengths != {len(vectors)}:
@@ -126,7 +126,7 @@ def checked_points(points: Points) -> NDArray[np.float32]:
 
 
 def checked_query(vector: Vector, k: int) -> NDArray[np.float32]:
-    """``vector`` as the engines want it; ``Invalid`` for what cannot be searched for."""
+    """``vector`` as float32; ``Invalid`` for an unusable query."""
     query = np.ascontiguousarray(vector, dtype=np.float32)
     if query.ndim != 1 or not np.isfinite(query).all():
         raise Invalid("a query is one vector of finite numbers")

@@ -1,4 +1,4 @@
-"""Fills embedding batches across jobs that run at the same time."""
+"""Fills embedding batches with texts of concurrent jobs, and groups texts of similar length for local models."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ logger = logging.getLogger(__name__)
 
 Checkpoint = Callable[[], Awaitable[None]]
 Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
-"""Told of rows as they come, with their texts' indices; also when the call has failed meanwhile: they are paid for."""
+"""Stores rows as they arrive, with the indices of their texts; also after the call failed, since they are paid for."""
 BYTES_PER_TOKEN: Final = 4
 
 
 @dataclass(eq=False, slots=True)
 class _EmbedCall:
-    """One call of ``embed``: what waits, and what has come."""
+    """One call of ``embed``: its waiting texts and the rows received so far."""
 
     texts: Sequence[str]
     tokens: Sequence[int]
     rows: Matrix
     waiting: deque[int]
-    """Indices of texts, the longest first: like lengths then meet in a batch."""
+    """Indices of texts, the longest first, so that texts of similar length share a batch."""
     missing: int
     checkpoint: Checkpoint | None
     keep: Keep | None
     ready: bool = True
-    """False while its checkpoint is asked."""
+    """False while its checkpoint runs."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
     done: asyncio.Future[None] = field(default_factory=asyncio.Future)
 
@@ -53,7 +53,7 @@ class _EmbedCall:
         self.waiting.clear()
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # a caller that has gone does not look
+            self.done.exception()  # marks it as retrieved: the caller may be gone
         self.taken.set()
 
 
@@ -69,24 +69,23 @@ class _TextBatch:
         self.tokens += caller.tokens[index]
 
     def give_back(self) -> None:
-        """The texts wait again, in the order they had."""
+        """Put the texts back in line, in their old order."""
         for caller, indices in self.parts.items():
             caller.waiting.extendleft(reversed(indices))
 
     def alone(self) -> Iterator[_TextBatch]:
-        """A batch for each caller that is still there."""
+        """One batch per caller that still waits."""
         for caller, indices in self.parts.items():
             if not caller.done.done():
                 yield _TextBatch({caller: indices})
 
 
 class Batcher:
-    """Callers take turns, a text each, so that a short document need not wait for a long one.
+    """Takes one text per caller in turn, so that a short document does not wait for a long one.
 
-    A batch leaves when it is full, or at once when nobody is about to add to it: then as the second that is
-    under way at most, since what waits for it meanwhile makes the next one fuller. Full ones may be as many as
-    the embedder takes requests at a time. Texts belong to their callers until they are sent, and no more than
-    ``max_callers`` are served at a time.
+    A full batch is sent as long as the embedder takes another request. A partial batch is sent at once when no
+    caller is about to add to it, but only while fewer than two batches are in flight: waiting texts then fill the
+    next one. Texts belong to their callers until they are sent. At most ``max_callers`` are served at a time.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class Batcher:
         max_callers: int = 64,
         batch_seconds: float = 900.0,
     ) -> None:
-        """``max_texts`` is by default what is one request to the embedder: what came is then kept before more is
-        asked for. ``max_tokens`` are estimated from bytes; ``batch_seconds`` is a batch's deadline."""
+        """``max_texts`` defaults to one request to the embedder, so that rows are stored before more are requested.
+        ``max_tokens`` is estimated from bytes; ``batch_seconds`` is the deadline of a batch."""
         remote = embedder if isinstance(embedder, RemoteEmbedderLimits) else None
         self.embedder = embedder
         self._max_texts = max_texts or (remote.texts_a_request if remote else MAX_TEXTS)
@@ -124,9 +123,9 @@ class Batcher:
         checkpoint: Checkpoint | None = None,
         keep: Keep | None = None,
     ) -> Matrix:
-        """One row a text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
-        what it raises ends the call. Errors of the embedder reach only those whose texts cause them,
-        unless they may pass: then all of the batch are to try again."""
+        """One row per text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
+        an error of it ends the call. A permanent error of the embedder reaches only the callers whose texts
+        cause it, a transient one all callers of the batch."""
         if not texts:
             return np.empty((0, self.embedder.model.dims), np.float32)
         async with self._admission:
@@ -165,7 +164,7 @@ class Batcher:
 
     def _wake(self) -> None:
         if self._dispatcher is None:
-            # It serves many jobs: a context of its own, or its log lines would carry the first one's id.
+            # It serves many jobs: without its own context its log lines would carry the first job's id.
             self._dispatcher = asyncio.create_task(
                 self._dispatch(), name="embedding batches", context=Context()
             )
@@ -205,7 +204,7 @@ class Batcher:
                 return batch
 
     def _fill(self, batch: _TextBatch) -> bool:
-        """Add a text of each caller in turn until the batch is full or none is left; True when full."""
+        """Add one text per caller in turn until the batch is full or none is left; returns whether it is full."""
         idle = 0
         while idle < len(self._callers):
             caller = self._callers[0]
@@ -233,7 +232,7 @@ class Batcher:
         except asyncio.CancelledError:
             self._fail(batch, GatewayUnreachable("the embedder is closed: the process is ending"))
             raise
-        except Exception as exc:  # a defect: its callers must not wait for ever
+        except Exception as exc:  # a bug: its callers must not wait for ever
             logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
             self._fail(batch, exc)
         finally:
@@ -253,7 +252,7 @@ class Batcher:
                 self._fail(own, own_error)
 
     async def _attempt(self, batch: _TextBatch) -> LatentError | None:
-        """Embed a batch and hand out its rows; or the error."""
+        """Embed a batch and hand out its rows; returns the error, if any."""
         texts = [caller.texts[i] for caller, indices in batch.parts.items() for i in indices]
         try:
             async with asyncio.timeout(self._batch_seconds):
@@ -273,7 +272,7 @@ class Batcher:
             caller.fail(_copy(error))
 
     async def close(self) -> None:
-        """End what is under way; its callers get ``GatewayUnreachable``. The embedder stays open."""
+        """Cancel the batches in flight; their callers get ``GatewayUnreachable``. The embedder stays open."""
         self._closed = True
         tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
         for task in tasks:
@@ -299,7 +298,7 @@ def _bytes(text: str) -> int:
 
 
 def _copy(error: Exception) -> Exception:
-    """Each caller raises an error of its own: one that several raise would gather all their tracebacks."""
+    """A copy per caller: one exception raised by several would collect all their tracebacks."""
     if not isinstance(error, LatentError):
         return error
     own = type(error)(error.message, **error.details)
@@ -316,8 +315,8 @@ SLACK: Final = 4
 def plan_runs(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Indices of texts, run by run, the longest texts first.
 
-    A run is at most ``budget`` tokens, padding included, unless one text alone is more. Texts of like
-    length stand together: a fifth of a run is the most that can be padding, beyond ``SLACK`` a text.
+    A run has at most ``budget`` tokens, padding included, unless a single text has more. A run holds texts of
+    similar length: at most a fifth of it is padding, plus ``SLACK`` tokens per text.
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     runs: list[list[int]] = []

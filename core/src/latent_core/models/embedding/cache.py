@@ -1,4 +1,4 @@
-"""Embedding with a memory: SHA-256 of the text or picture and the space give the vector, if it was ever made."""
+"""Embedding with a cache: the key is the SHA-256 of the text or picture and the embedding space."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from latent_core.models.embedding.port import TokenMetered, images_a_request
 from latent_core.runtime.tasks import all_or_first_failure
 
 TEXTS_PER_STEP: Final = 1024
-"""Looked up together. What was embedded is kept batch by batch: a failure costs the batches under way."""
+"""Looked up together. Vectors are stored batch by batch: a failure loses only the batches in flight."""
 PICTURES_AT_ONCE: Final = 16
-"""Held in memory. Each answer is kept as it comes: a request a picture is slow and dear."""
+"""Held in memory. Each answer is stored at once: requests with pictures are slow and expensive."""
 
 
 class EmbeddingBatch(NamedTuple):
     matrix: Matrix
-    """One row a text or picture, in order; nothing but zeros of one that was left out."""
+    """One row per text or picture, in order; zeros for a skipped picture."""
     hits: int
-    """Texts that the embedder was not asked for."""
+    """Texts and pictures found in the cache."""
     tokens: int = 0
-    """Of those it was asked for, where they are counted: at a server."""
+    """Tokens of the others, if the embedder counts them (a server does)."""
 
 
 class CachedEmbedding:
-    """Has made what is not known yet, and each text and picture once: texts by the batcher, pictures side by side."""
+    """Embeds each text and picture that is not cached once: texts through the batcher, pictures concurrently."""
 
     def __init__(self, batcher: Batcher, db: Database, read_picture: ReadPicture) -> None:
         self._batcher = batcher
@@ -48,8 +48,8 @@ class CachedEmbedding:
         checkpoint: Checkpoint | None = None,
         skipped_images: SkippedImages | None = None,
     ) -> EmbeddingBatch:
-        """``checkpoint`` as for ``Batcher.embed``, between steps, and before pictures are sent. ``skipped_images`` learns
-        of pictures that were embedded, and of those that could not be; without it one of these ends the call."""
+        """``checkpoint`` as for ``Batcher.embed``, also between steps and before pictures are sent. ``skipped_images``
+        counts embedded pictures and collects failed ones; without it a failed picture ends the call."""
         rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
         hits = tokens = 0
         for start in range(0, len(pieces), TEXTS_PER_STEP):
@@ -97,7 +97,7 @@ class CachedEmbedding:
         checkpoint: Checkpoint | None,
         skipped_images: SkippedImages | None,
     ) -> dict[Sha256, Vector]:
-        """A request after the other, some of them side by side; without those that are left out."""
+        """Vectors of the pictures, without skipped ones; some requests run concurrently."""
         batch_size = images_a_request(self._batcher.embedder)
         waiting = deque(hashes[at : at + batch_size] for at in range(0, len(hashes), batch_size))
         seen: dict[Sha256, Vector] = {}
@@ -117,7 +117,7 @@ class CachedEmbedding:
     async def _seen(
         self, hashes: Sequence[Sha256], skipped_images: SkippedImages | None
     ) -> dict[Sha256, Vector]:
-        """The vectors of one request, kept. One that is refused is sent again in parts: who is to blame shows then."""
+        """The vectors of one request, stored. A refused request is sent again picture by picture to find the cause."""
         images: dict[Sha256, bytes] = {}
         try:
             for sha256 in hashes:
@@ -154,5 +154,5 @@ class CachedEmbedding:
 
 
 def _hash(piece: Piece) -> Sha256:
-    """No text is a picture, byte by byte: their hashes are never the same."""
+    """The bytes of a text are never those of a picture, so their hashes differ."""
     return piece.sha256 if isinstance(piece, StoredImage) else content_hash(piece)

@@ -1,9 +1,9 @@
-"""Drift adapters: one model's vectors mapped into another model's space (FACTS §5, docs/adr/0009).
+"""Drift adapters map vectors of one model into another model's space (docs/adr/0009), with an embedder that uses one.
 
-Two ways. ``DriftAdapter`` turns vectors of the *new* model into the *old* space: an orthogonal map (Procrustes)
-between centred vectors, which keeps distances and so cannot overfit what it never saw. ``ForwardMap`` turns
-vectors of the *old* model into the *new* space by ridge regression, which may stretch and so keeps more.
-Both are trained on pairs: the same text by either model, a row each.
+``DriftAdapter`` maps vectors of the *new* model into the *old* space: an orthogonal map (Procrustes) between
+centred vectors. It keeps distances, so it cannot overfit. ``ForwardMap`` maps vectors of the *old* model into the
+*new* space by ridge regression, which may stretch and so loses less. Both are trained on pairs: one row per text
+and model.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from latent_core.models.embedding.port import (
 FORMAT: Final = 1
 FEWEST_PAIRS: Final = 2
 HELD_BACK: Final = 0.1
-"""Of the pairs, to choose the ridge by."""
+"""Share of the pairs that selects the ridge."""
 RIDGES: Final = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-"""Tried, each times the mean variance of a dimension."""
+"""Candidates, as multiples of the mean variance of a dimension."""
 _MIN_NORM: Final = 1e-12
 _MAX_BYTES: Final = 1 << 30
 _ARRAYS: Final = ("matrix", "mean_from", "mean_to", "scale")
@@ -48,15 +48,15 @@ Array = NDArray[np.float32]
 
 
 class ShapesDiffer(Invalid):
-    """Vectors are not of the widths or numbers that are needed."""
+    """Vectors have the wrong width or number."""
 
 
 class TooFewPairs(Invalid):
-    """Nothing can be learnt from so few."""
+    """There are too few pairs to train on."""
 
 
 class AdapterUnreadable(Invalid):
-    """What was stored is no adapter of ours."""
+    """The stored bytes are not an adapter of this program."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,24 +79,24 @@ class _Affine:
         return int(self.matrix.shape[1])
 
     def apply(self, vectors: ArrayLike) -> Matrix:
-        """Rows of ``vectors`` (n, from), mapped: (n, to), of unit length. One product for all of them."""
+        """Map the rows of ``vectors`` (n, from) to (n, to), unit length, with one matrix product."""
         given = np.asarray(vectors, dtype=np.float32)
         if given.ndim != 2 or given.shape[1] != self.dims_from:
             raise ShapesDiffer(
-                f"the adapter maps rows of {self.dims_from} dimensions; given is {_shape(given)}"
+                f"the adapter maps rows of {self.dims_from} dimensions, not {_shape(given)}"
             )
-        # Means and scale are folded in, so that the rows are gone through as seldom as can be.
+        # Means and scale are folded into the matrix, so that the rows are read only once.
         weights = self.matrix * self.scale
         mapped = given @ weights
         mapped += self.mean_to - self.mean_from @ weights
         lengths = np.sqrt(np.einsum("nd,nd->n", mapped, mapped))[:, None]
         if not np.isfinite(lengths).all() or (lengths < _MIN_NORM).any():
-            raise Invalid("a vector is not finite, or the adapter maps it to nothing")
+            raise Invalid("a vector is not finite, or the adapter maps it to zero")
         mapped /= lengths
         return np.asarray(mapped, dtype=np.float32)
 
     def to_bytes(self) -> bytes:
-        """For ``from_bytes``, on any machine."""
+        """Serialised for ``from_bytes``, independent of the machine."""
         buffer = io.BytesIO()
         arrays = {name: getattr(self, name).astype("<f4") for name in _ARRAYS}
         np.savez(buffer, format=np.int64(FORMAT), way=np.bytes_(self._way()), **arrays)
@@ -112,7 +112,7 @@ class _Affine:
             )
         way = bytes(found["way"].item()).decode("ascii", "replace")
         if way != cls._way():
-            raise AdapterUnreadable(f"this adapter goes the other way: '{way}', not '{cls._way()}'")
+            raise AdapterUnreadable(f"this adapter is a '{way}', not a '{cls._way()}'")
         made = cls(*(np.asarray(found[name], dtype=np.float32) for name in _ARRAYS))
         made._check()
         return made
@@ -122,7 +122,7 @@ class _Affine:
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """``AdapterUnreadable`` when the file is not there or is none."""
+        """``AdapterUnreadable`` when the file is missing or not an adapter."""
         try:
             return cls.from_bytes(path.read_bytes())
         except OSError as exc:
@@ -137,19 +137,21 @@ class _Affine:
         expected = [2, self.matrix.shape[:1], self.matrix.shape[1:], self.matrix.shape[1:]]
         arrays = (self.matrix, self.mean_from, self.mean_to, self.scale)
         if shapes != expected or not all(np.isfinite(array).all() for array in arrays):
-            raise AdapterUnreadable("the parts of the adapter do not fit together")
+            raise AdapterUnreadable(
+                "the adapter's arrays have mismatched shapes or non-finite numbers"
+            )
 
 
 class DriftAdapter(_Affine):
-    """Vectors of the new model into the old space: an old collection is searched by a new model's query."""
+    """Maps vectors of the new model into the old space, so that the new model's queries search an old collection."""
 
     __slots__ = ()
 
     @classmethod
     def train(cls, old: ArrayLike, new: ArrayLike, *, scaling: bool = False) -> Self:
-        """From pairs, ``old`` (n, d_old) and ``new`` (n, d_new); the widths may differ.
+        """Train on pairs, ``old`` (n, d_old) and ``new`` (n, d_new); the widths may differ.
 
-        ``scaling`` stretches each dimension of the result to what the pairs have there; it mostly hurts.
+        ``scaling`` stretches each dimension of the result to fit the pairs; it usually makes results worse.
         """
         old, new = _pairs(old, new)
         mean_old, mean_new = _mean(old), _mean(new)
@@ -164,29 +166,29 @@ class DriftAdapter(_Affine):
 
     @property
     def rotation(self) -> Array:
-        """R of the contract, (d_old, d_new): ``old @ R`` is about ``new``, both centred."""
+        """R of the contract, (d_old, d_new): ``old @ R`` approximates ``new``, both centred."""
         return self.matrix.T
 
     def adapt_query(self, query: ArrayLike) -> Vector:
-        """One vector of the new model, (d_new,), in the old space: (d_old,), of unit length."""
+        """Map one vector (d_new,) to the old space (d_old,), unit length."""
         given = np.asarray(query, dtype=np.float32)
         if given.ndim != 1:
-            raise ShapesDiffer(f"a query is one vector; given is {_shape(given)}")
+            raise ShapesDiffer(f"a query is one vector, not {_shape(given)}")
         return np.asarray(self.apply(given[None, :])[0], dtype=np.float32)
 
     def adapt_queries(self, queries: ArrayLike) -> Matrix:
-        """Many at once, (n, d_new): (n, d_old)."""
+        """Map many vectors, (n, d_new) to (n, d_old)."""
         return self.apply(queries)
 
 
 class ForwardMap(_Affine):
-    """Stored vectors of the old model into the new space, to be searched by the new model's own queries."""
+    """Maps stored vectors of the old model into the new space, so that the new model's own queries search them."""
 
     __slots__ = ()
 
     @classmethod
     def train(cls, old: ArrayLike, new: ArrayLike, *, ridge: float | None = None) -> Self:
-        """From pairs; ``ridge`` (times the mean variance) is chosen on held-back pairs when it is not given."""
+        """Train on pairs. ``ridge`` is a multiple of the mean variance; by default held-back pairs select it."""
         old, new = _pairs(old, new)
         if ridge is None:
             ridge = _best_ridge(old, new)
@@ -198,31 +200,31 @@ def _pairs(old: ArrayLike, new: ArrayLike) -> tuple[Array, Array]:
     one, other = np.asarray(old, dtype=np.float32), np.asarray(new, dtype=np.float32)
     if one.ndim != 2 or other.ndim != 2 or len(one) != len(other):
         raise ShapesDiffer(
-            f"pairs are two matrices with a row a text; given are {_shape(one)} and {_shape(other)}"
+            f"pairs are two matrices with one row per text, not {_shape(one)} and {_shape(other)}"
         )
     if len(one) < FEWEST_PAIRS:
-        raise TooFewPairs(f"{len(one)} pairs: an adapter learns from {FEWEST_PAIRS} at least")
+        raise TooFewPairs(f"{len(one)} pairs are too few: an adapter needs at least {FEWEST_PAIRS}")
     if not one.shape[1] or not other.shape[1]:
         raise ShapesDiffer("vectors without dimensions")
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
-        raise Invalid("pairs hold finite numbers only")
+        raise Invalid("pairs contain a number that is not finite")
     return one, other
 
 
 def _rotation(old: Array, new: Array) -> Array:
-    """R (d_old, d_new) with orthonormal rows or columns, so that ``old @ R`` is as near to ``new`` as can be."""
-    from scipy import linalg  # 140 MB of code, for who trains an adapter: not at every start
+    """R (d_old, d_new) with orthonormal rows or columns that minimises the distance of ``old @ R`` to ``new``."""
+    from scipy import linalg  # 140 MB of code, needed for training only
 
     if old.shape[1] == new.shape[1]:
         rotation, _ = linalg.orthogonal_procrustes(old, new, check_finite=False)
         return np.asarray(rotation, dtype=np.float32)
-    # Thin: the same as padding the shorter side with zeros, which map to nothing.
+    # The thin SVD is equivalent to padding the shorter side with zeros.
     left, _, right = linalg.svd(old.T @ new, full_matrices=False, check_finite=False)
     return np.asarray(left @ right, dtype=np.float32)
 
 
 def _stretch(mapped: Array, expected: Array) -> Array:
-    """What each dimension of ``mapped`` is to be multiplied with, by least squares."""
+    """The least-squares factor of each dimension of ``mapped``."""
     energy = np.einsum("nd,nd->d", mapped, mapped)
     shared = np.einsum("nd,nd->d", mapped, expected)
     scale = np.divide(shared, energy, out=np.ones_like(shared), where=energy > _MIN_NORM)
@@ -230,7 +232,7 @@ def _stretch(mapped: Array, expected: Array) -> Array:
 
 
 def _best_ridge(old: Array, new: Array) -> float:
-    """That with the highest mean cosine on pairs it was not trained on."""
+    """The ridge with the highest mean cosine on held-back pairs."""
     held = max(1, round(HELD_BACK * len(old)))
     if len(old) - held < FEWEST_PAIRS:
         return RIDGES[-1]
@@ -248,7 +250,7 @@ def _best_ridge(old: Array, new: Array) -> float:
 def _ridge_maps(
     old: Array, new: Array, ridges: tuple[float, ...]
 ) -> list[tuple[Array, Array, Array]]:
-    """Matrix and both means, a ridge each; what is dear is done once for all of them."""
+    """Matrix and both means per ridge; the expensive decomposition is shared."""
     from scipy import linalg
 
     mean_old, mean_new = _mean(old), _mean(new)
@@ -274,12 +276,12 @@ def _mean(vectors: Array) -> Array:
 
 def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
     if len(data) > _MAX_BYTES:
-        raise AdapterUnreadable("the adapter is larger than any of ours")
+        raise AdapterUnreadable(f"the adapter has more than {_MAX_BYTES} bytes (the limit)")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             return {name: stored[name] for name in ("format", "way", *_ARRAYS)}
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as exc:
-        raise AdapterUnreadable("these bytes are no drift adapter, or not all of it") from exc
+        raise AdapterUnreadable("these bytes are not a complete drift adapter") from exc
 
 
 def _shape(array: NDArray[Any]) -> str:
@@ -287,15 +289,13 @@ def _shape(array: NDArray[Any]) -> str:
 
 
 class Adapters(Protocol):
-    """Where adapters are kept."""
-
     async def get(self, adapter_id: int) -> DriftAdapter:
-        """``Unavailable`` when it is not there."""
+        """Raises ``Unavailable`` when it is not stored."""
         ...
 
 
 class StoredAdapters:
-    """Those in Postgres; each is read once a process."""
+    """Adapters in Postgres; a process reads each once."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -306,21 +306,21 @@ class StoredAdapters:
             async with self._db.transaction() as conn:
                 data = await drift_adapters.read(conn, adapter_id)
             if data is None:
-                raise Unavailable(f"drift adapter {adapter_id} is not stored (any more)")
+                raise Unavailable(f"drift adapter {adapter_id} is not in the database")
             self._kept[adapter_id] = await asyncio.to_thread(DriftAdapter.from_bytes, data)
         return self._kept[adapter_id]
 
 
 class AdaptedEmbedder:
-    """``Embedder`` of the new model with vectors of the old space."""
+    """``Embedder`` of the new model that returns vectors of the old space."""
 
     def __init__(self, inner: Embedder, adapter_id: int, dims: int, adapters: Adapters) -> None:
-        """``dims`` are those of the old space."""
+        """``dims`` is the width of the old space."""
         self._inner = inner
         self._adapter_id = adapter_id
         self._adapters = adapters
         of = inner.model
-        # Another version: its vectors must never be taken for the model's own, nor these for its.
+        # Its own version: adapted vectors must never mix with the model's own.
         self._model = EmbeddingModel(
             of.embedder, f"{of.version}+drift{adapter_id}", dims, of.window, of.reads_images
         )
@@ -374,4 +374,4 @@ class AdaptedEmbedder:
         return adapter.adapt_query(await self._inner.embed_query_image(image))
 
     async def close(self) -> None:
-        """The inner embedder belongs to whoever opened it."""
+        """Does nothing: the registry closes the inner embedder."""

@@ -29,7 +29,7 @@ _CANNOT_RUN: Final = (runtime.Fail, runtime.InvalidArgument, runtime.RuntimeExce
 
 
 class Pooling(StrEnum):
-    """How a text's vector comes from its tokens' vectors."""
+    """How token vectors are combined into a text's vector."""
 
     MEAN = "mean"
     CLS = "cls"
@@ -37,10 +37,10 @@ class Pooling(StrEnum):
 
 
 class Encoder:
-    """Blocking, and safe to call from several threads: each call runs on its caller's thread."""
+    """Blocking and thread-safe: each call runs on its caller's thread."""
 
     def __init__(self, path: Path, *, name: str, pooling: Pooling, threads: int) -> None:
-        """Load the model at ``path``; ``threads`` share one call's work. ``Invalid`` if it cannot be loaded."""
+        """Load the model at ``path``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
         try:
             self._session = onnxruntime.InferenceSession(
                 str(path), _options(threads), providers=["CPUExecutionProvider"]
@@ -58,7 +58,7 @@ class Encoder:
             )
 
     def encode(self, ids: Sequence[Sequence[int]]) -> Matrix:
-        """One unit row for each text's token ids. Padding is masked."""
+        """One unit row per text, given as token ids. Padding is masked."""
         tokens, mask = _padded(ids)
         given = {
             "input_ids": tokens,
@@ -75,8 +75,8 @@ class Encoder:
 
 
 def _options(threads: int) -> Any:
-    """Of the session. Runs that go on side by side share its arena, which so holds less than as many
-    heaps would; sizes vary too much for a memory pattern. Threads stop spinning when a run ends."""
+    """Concurrent runs share the session's arena, which takes less memory than separate heaps. Sizes vary too much
+    for a memory pattern. Threads stop spinning when a run ends."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.enable_mem_pattern = False
@@ -98,13 +98,15 @@ def _padded(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
 def _pooled(
     outputs: Sequence[NDArray[Any]], mask: NDArray[np.int64], pooling: Pooling, name: str
 ) -> NDArray[np.floating]:
-    """One row a text: the model's own, if it pools, else pooled from its first output (texts, tokens, dims)."""
+    """One row per text: the model's own if it pools, else pooled from its first output (texts, tokens, dims)."""
     for output in outputs:
         if output.ndim == 2:
             return output
     states: NDArray[np.floating] = outputs[0]
     if states.ndim != 3:
-        raise Invalid(f"the model of {name} answers {states.ndim} dimensions, not 2 or 3")
+        raise Invalid(
+            f"the model of {name} returns an array of {states.ndim} dimensions, not 2 or 3"
+        )
     weights = mask[:, :, None].astype(states.dtype)
     if pooling is Pooling.MEAN:
         pooled: NDArray[np.floating] = (states * weights).sum(axis=1) / weights.sum(axis=1)

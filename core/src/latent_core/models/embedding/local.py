@@ -1,11 +1,10 @@
-"""Embedders that run in this process, on onnxruntime.
+"""Embedders that run in this process on onnxruntime, and ``LoadOnce``, which loads a model at first use.
 
-Measured (2 cores, passages of 256 tokens): runs on one thread each, as many side by side as there are
-cores, embed a fifth more than runs that share the cores, and small runs cost nothing. So documents are
-embedded in small single-threaded runs, on threads that give way to others; a query runs beside them at
-once. With a large model in a session of its own whose one run uses all cores. With a small one on one
-thread, too: the threads of a run wait for each other in a loop, so where others want the cores as well two
-took 20 ms of processor time, and twice the time, for what one does in 10.
+Measured (2 cores, passages of 256 tokens): one single-threaded run per core embeds a fifth more than runs that
+share the cores, and small runs cost nothing. So documents are embedded in small single-threaded runs on
+low-priority threads, and a query runs at once. A large model has a second session for queries, which uses all
+cores. A small model answers queries on one thread as well: the threads of a run spin while they wait for each
+other, so on busy cores two threads took 20 ms of processor time and twice the time, where one takes 10 ms.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ Loaded = TypeVar("Loaded")
 
 
 class LoadOnce(Generic[Loaded]):
-    """``get()`` answers what ``make()`` made; a failure is raised to all who wait, and tried again later.
+    """``get()`` returns the result of ``make()``. All waiting callers get a failure; the next call tries again.
 
-    A caller that is cancelled does not stop the making: those with short deadlines would otherwise
-    begin it again and again and never see its end.
+    A cancelled caller does not stop ``make()``: otherwise callers with short deadlines would restart it
+    again and again.
     """
 
     def __init__(self, make: Callable[[], Awaitable[Loaded]]) -> None:
@@ -51,12 +50,11 @@ class LoadOnce(Generic[Loaded]):
         return await asyncio.shield(made)
 
     def forget(self) -> None:
-        """Let go of what was made."""
         self._made = None
 
 
 RUN_TOKENS: Final = 256
-"""Larger runs are no faster, hold more memory and end later."""
+"""Larger runs are not faster, take more memory and end later."""
 QUERIES_AT_ONCE: Final = 2
 NICENESS: Final = 5
 _TOKENISE_AT_ONCE: Final = 256
@@ -65,14 +63,12 @@ T = TypeVar("T")
 
 
 class EncoderPort(Protocol):
-    """The part of ``Encoder`` that is used here."""
-
     def encode(self, ids: Sequence[Sequence[int]]) -> Matrix: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    """What a model wants in front of a text."""
+    """Prefixes that a model expects before a text."""
 
     document: str = ""
     query: str = ""
@@ -85,20 +81,20 @@ class LocalModel:
     model: EmbeddingModel
     tokenizer: ModelTokenizer
     load: Callable[[int], EncoderPort]
-    """Blocking; the argument is how many threads share one run."""
+    """Blocking; the argument is the number of threads per run."""
     prompts: Prompts = Prompts()
     alone: bool = False
-    """Whether each text is run alone, since its vector would depend on its neighbours."""
+    """Whether each text is run alone, because other texts of a run would change its vector."""
     small: bool = False
-    """Whether a query takes so little that it is not shared among cores."""
+    """Whether a query is too small to gain from several threads."""
 
 
 class LocalEmbedder(TextsOnly):
-    """Implements ``Embedder``. The model is loaded at first use: a small one once, others once for documents and
-    once for queries, so that a process holds only what it uses."""
+    """Implements ``Embedder``. The model is loaded at first use: a small one once, a large one separately for
+    documents and for queries, so that a process holds only what it uses."""
 
     def __init__(self, local: LocalModel, *, threads: int | None = None) -> None:
-        """``threads`` is how many cores may embed documents; default all this process may use."""
+        """``threads`` is the number of cores for documents; by default all that this process may use."""
         self._local = local
         self._threads = threads or cores()
         self._document_threads = ThreadPoolExecutor(
@@ -110,7 +106,7 @@ class LocalEmbedder(TextsOnly):
         if not local.small:
             shared = partial(local.load, self._threads)
             self._queries = LoadOnce(partial(self._in, self._query_threads, shared))
-        # First come, first served, a run at a time: callers take turns.
+        # First come, first served, one run at a time, so that callers alternate.
         self._free = asyncio.Semaphore(self._threads)
         self._closed = False
 
@@ -123,7 +119,7 @@ class LocalEmbedder(TextsOnly):
         return self._local.tokenizer
 
     async def warm(self) -> None:
-        """Load the model for queries and run it once, so that the first query need not wait for it."""
+        """Load the model for queries and run it once, so that the first query does not wait for it."""
         await self.embed_query("warm")
 
     async def embed_query(self, text: str) -> Vector:
@@ -179,7 +175,7 @@ class LocalEmbedder(TextsOnly):
             raise GatewayUnreachable("the embedder is closed: the process is ending")
 
     async def close(self) -> None:
-        """Waits for the runs that are under way, which are short."""
+        """Waits for the current runs, which are short."""
         self._closed = True
         for threads in (self._document_threads, self._query_threads):
             await asyncio.to_thread(threads.shutdown)
@@ -188,7 +184,6 @@ class LocalEmbedder(TextsOnly):
 
 
 def _give_way() -> None:
-    """Lower this thread's priority, where a thread has one of its own: queries, searches and stores
-    go first, and lose nothing when there are none."""
+    """Lower this thread's priority on Linux, so that queries, searches and stores run first."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)

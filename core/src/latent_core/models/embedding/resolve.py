@@ -1,13 +1,13 @@
-"""Which embedder a manifest's ``embedder`` names. Each is opened once a process, at first use.
+"""Opens the embedder that a manifest's ``embedder`` names, once per process, at first use.
 
 local, local-int8     all-MiniLM-L6-v2, in the process
-local:<folder>        a model of the user's own, in the process
+local:<folder>        a user's own model, in the process
 openai/<model>        at LLC_EMBED_BASE_URL, texts
 vllm/<model>          at LLC_EMBED_BASE_URL, texts and pictures
 jina/<model>          the same in Jina's dialect
-nomic/<model>         Nomic's own API: a text model, or a vision model and the text model it shares a space with
+nomic/<model>         Nomic's own API: a text model, or a vision model and the text model of the same space
 
-What a model reads goes by its name, and so belongs to the space of its vectors.
+The name also determines whether a model reads images, so this is a property of the embedding space.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ from latent_core.models.embedding.port import Embedder, EmbeddingModel, prefixes
 from latent_core.models.embedding.rate import Rate, TextRate
 from latent_core.settings import Settings
 
-"""Served by vLLM; the original contract names it so."""
 TEXTS_PER_MINUTE: Final = 120
 CONNECTIONS: Final = RetryPolicy().requests + QUERY_CONNECTIONS
 FIRST_VERSION: Final = "1"
-"""Of a remote model, when the manifest does not say: the server does not tell."""
+"""Version of a remote model if the manifest has none: servers do not report it."""
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
 _SHAPES: Final = (
     *_BUILT_IN,
@@ -62,7 +61,7 @@ _SHAPES: Final = (
 
 
 class OfSpace(Protocol):
-    """What made a space's vectors."""
+    """The embedder of a space's vectors."""
 
     @property
     def embedder(self) -> str: ...
@@ -75,7 +74,7 @@ class OfSpace(Protocol):
 
 
 class EmbedderRegistry:
-    """The embedders of a process. Opening one reads a tokenizer at most; models load at first use."""
+    """The embedders of a process. Opening one reads at most a tokenizer; models load at first use."""
 
     def __init__(
         self,
@@ -85,12 +84,12 @@ class EmbedderRegistry:
         threads: int | None = None,
         rate: Rate | None = None,
     ) -> None:
-        """``models`` is the folder that keeps local models; ``threads`` the cores that embed documents;
-        ``rate`` the limit that is shared with other processes, else this one has its own."""
+        """``models`` is the folder of local models; ``threads`` the number of cores for documents; ``rate`` the limit
+        shared with other processes, by default one of this process."""
         self._settings = settings
         self._models = models
         self._threads = threads
-        # One key: whichever models are asked with it share its limit, and its server's troubles.
+        # All models behind one key share its rate limit, and those at one address share a breaker.
         self._rate = rate or TextRate(per_minute_of(settings))
         self._breakers: dict[str, Breaker] = {}
         self._local: dict[str, LocalEmbedder] = {}
@@ -99,13 +98,13 @@ class EmbedderRegistry:
         self._adapters: Adapters | None = None
 
     def keep_adapters_in(self, adapters: Adapters) -> None:
-        """Where those of spaces that have one are read. Once, when the stack is opened."""
+        """Set the source of drift adapters. Called once, when the stack is opened."""
         self._adapters = adapters
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
-        """The model that a container with this manifest gets; ``Invalid`` names what does not fit."""
+        """The model of a container with this manifest; ``Invalid`` names a key that does not fit."""
         if _is_remote(manifest.embedder):
-            # It need not be reachable: keywords are searched without it.
+            # It need not be reachable: keyword search works without it.
             return self._remote_model(manifest)
         model = self._open_local(manifest.embedder).model
         for key, pinned, installed in (
@@ -115,12 +114,12 @@ class EmbedderRegistry:
             if pinned is not None and pinned != installed:
                 raise Invalid(
                     f"{key} is {pinned!r}, but the embedder {model.embedder} has {installed!r}:"
-                    f" leave {key} out, or name that"
+                    f" remove {key}, or set it to that value"
                 )
         return model
 
     def for_space(self, space: OfSpace) -> Embedder:
-        """The embedder that made the vectors of ``space``; ``Misconfigured`` when it is not to be had here."""
+        """The embedder of the vectors of ``space``; ``Misconfigured`` when it is not available here."""
         if isinstance(space, Space) and space.is_adapted:
             return self._open_adapted(space)
         if _is_remote(space.embedder):
@@ -139,7 +138,7 @@ class EmbedderRegistry:
 
     def _open_adapted(self, space: Space) -> AdaptedEmbedder:
         if self._adapters is None or space.adapter is None:
-            raise Unavailable("drift adapters are kept in the database, which is not open here")
+            raise Unavailable("this process has no database connection to read drift adapters from")
         if space.adapter not in self._adapted:
             own = replace(space, dims=space.embedder_dims or space.dims, adapter=None, shares=None)
             self._adapted[space.adapter] = AdaptedEmbedder(
@@ -150,17 +149,17 @@ class EmbedderRegistry:
     def _remote_model(self, manifest: Manifest) -> EmbeddingModel:
         if manifest.dims is None:
             raise Invalid(
-                f"dims: say how many dimensions {manifest.embedder} has; a server does not tell beforehand"
+                f"dims: set the number of dimensions of {manifest.embedder}; the server does not report it"
             )
         version = manifest.embedder_version or FIRST_VERSION
         return remote_model(manifest.embedder, version, manifest.dims, self._settings.embed_window)
 
     def lacking(self, name: str) -> str | None:
-        """What must be set before the remote embedder ``name`` can be asked; None when nothing is missing."""
+        """The setting that the remote embedder ``name`` needs, as a message; None when nothing is missing."""
         if name.startswith(NOMIC):
             pinned = self._settings.embed_api_key is None
             return (
-                f"the embedder {name} is Nomic's own API, which wants a key: set LLC_NOMIC_API_KEY"
+                f"the embedder {name} uses Nomic's own API, which needs a key: set LLC_NOMIC_API_KEY"
                 if pinned
                 else None
             )
@@ -239,24 +238,22 @@ class EmbedderRegistry:
 
 
 def per_minute_of(settings: Settings) -> int:
-    """Texts a minute for the remote embedder."""
     given = settings.embed_rate_limit_per_min
     return TEXTS_PER_MINUTE if given is None else given
 
 
 def key_of_endpoint(settings: Settings) -> str:
-    """Names the limit that all processes with this endpoint and key share; tells neither."""
+    """Name of the limit that all processes with this endpoint and key share: a hash that reveals neither."""
     key = settings.embed_api_key.get_secret_value() if settings.embed_api_key else ""
     return hashlib.sha256(f"{settings.embed_base_url}\0{key}".encode()).hexdigest()[:32]
 
 
 def remote_model(name: str, version: str, dims: int, window: int) -> EmbeddingModel:
-    """The model that the remote embedder ``name`` is."""
     return EmbeddingModel(name, version, dims, window, reads_images(name))
 
 
 def _bare(name: str) -> str:
-    """The model as its server names it: what follows the prefix, which may look like another."""
+    """The model's name on its server: without the first prefix only, since the rest may look like another prefix."""
     for prefix in (OPENAI, VLLM, JINA):
         if name.startswith(prefix):
             return name.removeprefix(prefix)

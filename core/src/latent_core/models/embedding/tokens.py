@@ -1,4 +1,4 @@
-"""The tokenizer of a local model: counts, places and ids from one ``tokenizer.json``."""
+"""The tokenizer of a local model, from one ``tokenizer.json``, and an approximation for remote models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latent_core.domain.errors import Invalid
 
 
 class ModelTokenizer:
-    """Implements ``Tokenizer``. Safe to use from several threads: nothing is changed after opening."""
+    """Implements ``Tokenizer``. Thread-safe: nothing changes after opening."""
 
     def __init__(self, tokenizer: FastTokenizer) -> None:
         tokenizer.no_truncation()
@@ -29,7 +29,7 @@ class ModelTokenizer:
 
     @property
     def special_tokens(self) -> int:
-        """How many the model wants around one text."""
+        """Number of special tokens around one text."""
         return self._tokenizer.num_special_tokens_to_add(False)
 
     def count(self, texts: Sequence[str]) -> list[int]:
@@ -42,7 +42,7 @@ class ModelTokenizer:
         return offsets
 
     def ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """What the model reads: at most ``window`` tokens of each text, special tokens around them."""
+        """The model's input: at most ``window`` tokens per text, plus special tokens."""
         encodings = self._encode(texts)
         for encoding in encodings:
             encoding.truncate(window)
@@ -62,7 +62,7 @@ _PIECE: Final = re.compile(
 
 
 class PieceTokenizer:
-    """Implements ``Tokenizer`` by one pattern."""
+    """Implements ``Tokenizer`` with one regular expression."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
         return [len(_PIECE.findall(text)) for text in texts]

@@ -1,4 +1,4 @@
-"""The HTTP client of all model servers: one request, its deadline, the limit of its answer, and its errors."""
+"""The HTTP client of all model servers: requests with a deadline and a size limit, ``Retry-After``, and errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from latent_core.telemetry.redaction import OwnKey
 
 
 def seconds_to_wait(header: str | None) -> float | None:
-    """Seconds from now, never negative; None without a header, and for one that is neither a number nor a date."""
+    """The delay of a ``Retry-After`` header, never negative; None without a valid number or date."""
     if header is None:
         return None
     try:
@@ -36,7 +36,7 @@ def seconds_to_wait(header: str | None) -> float | None:
     except ValueError:
         try:
             seconds = (parsedate_to_datetime(header) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError):  # no date, or one without a zone
+        except (ValueError, TypeError):  # not a date, or one without a time zone
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
@@ -48,12 +48,12 @@ TRANSIENT: Final = frozenset({408, 409, 425})
 def transient_error(
     name: str, response: httpx.Response, reason: str, *, transient: frozenset[int] = TRANSIENT
 ) -> LatentError | None:
-    """The error of an answer that may be another one later; None if the request itself is refused."""
+    """The error of a response after which a retry may succeed; None if the request itself is refused."""
     status = response.status_code
     seconds = seconds_to_wait(response.headers.get("Retry-After"))
     details = {} if seconds is None else {"retry_after": seconds}
     if status == 429:
-        message = f"{name} accepts no more now (429): {reason}"
+        message = f"{name} limits requests (429): {reason}"
         return LimitReached(message, upstream_status=status, **details)
     if status >= 500 or status in transient:
         failed = UpstreamOverload if status == 503 and details else UpstreamError
@@ -63,33 +63,33 @@ def transient_error(
 
 CONNECT_SECONDS: Final = 10.0
 MAX_ERROR_BYTES: Final = 64 * 1024
-"""Read of an answer that is no success."""
+"""The part of an error response that is read."""
 
 Files = Sequence[tuple[str, tuple[str, bytes, str]]]
-"""Of a form: field, and the file's name, bytes and media type."""
+"""Form fields with the file's name, bytes and media type."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelServer:
-    """A server as its errors describe it, and as whom it is called."""
+    """A server: its name in errors, its address and its key."""
 
     name: str
     url: httpx.URL
     key: OwnKey
     refused: Callable[[int, str], LatentError]
-    """The error of a status that will not pass, with what the server says."""
+    """Makes the error of a permanent refusal from the status and the server's text."""
     too_long: Callable[[int], LatentError]
-    """The error of an answer over so many bytes."""
+    """Makes the error of a response over this many bytes."""
     transient: frozenset[int] = TRANSIENT
 
 
 class ModelHttpClient:
-    """POST requests to one address. It uses no proxies or credentials of the environment and follows no redirects."""
+    """POST requests to one address, without redirects and without proxies or credentials from the environment."""
 
     def __init__(
         self, server: ModelServer, *, connections: int, seconds: float | None = None
     ) -> None:
-        """``seconds`` limits a request from its first byte to the answer's last; without it, the caller does."""
+        """``seconds`` limits a whole request and its response; None leaves the limit to the caller."""
         self._server = server
         self._seconds = seconds
         self._health = ServiceHealth()
@@ -103,20 +103,20 @@ class ModelHttpClient:
         )
 
     async def post_json(self, body: bytes, *, max_bytes: int) -> Any:
-        """The JSON of the answer to ``body``."""
+        """Returns the parsed JSON response."""
         headers = {**self._headers, "Content-Type": "application/json"}
         url = self._server.url
         request = self._http.build_request("POST", url, content=body, headers=headers)
         return await self._answer(request, max_bytes)
 
     async def post_form(self, fields: dict[str, str], files: Files, *, max_bytes: int) -> Any:
-        """The same for a form with files."""
+        """Like ``post_json``, for a form with files."""
         url, headers = self._server.url, self._headers
         request = self._http.build_request("POST", url, data=fields, files=files, headers=headers)
         return await self._answer(request, max_bytes)
 
     def timed_out(self) -> UpstreamTimeout:
-        """The error of a request that was not answered in time."""
+        """The error of a request without a response in time."""
         return self._health.timeout(f"{self._server.name} did not answer within its deadline")
 
     async def close(self) -> None:
@@ -137,7 +137,7 @@ class ModelHttpClient:
             why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             if isinstance(exc, httpx.ConnectError):
                 raise GatewayUnreachable(f"{name} cannot be reached: {why}") from exc
-            raise UpstreamError(f"{name} broke off the connection: {why}") from exc
+            raise UpstreamError(f"{name} closed the connection: {why}") from exc
         self._health.succeeded()
         return answer
 
@@ -150,7 +150,7 @@ class ModelHttpClient:
             return _parsed(content)
         except (ValueError, RecursionError) as exc:
             name = self._server.name
-            raise UpstreamError(f"{name} sent an answer that is not whole JSON: {exc}") from exc
+            raise UpstreamError(f"{name} sent a response that is not valid JSON: {exc}") from exc
 
     async def _read(self, response: httpx.Response, max_bytes: int) -> bytes:
         success = response.status_code == 200
@@ -171,7 +171,7 @@ class ModelHttpClient:
 
 
 def _parsed(content: bytes) -> Any:
-    """The JSON of an answer. The slow parser reads the ``NaN`` of sloppy servers, to be refused by name later."""
+    """The slow parser accepts ``NaN``, which some servers send, so that a later check can name it in its error."""
     try:
         return orjson.loads(content)
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""A reranker over HTTP, with its trouble waited out as long as the deadline allows."""
+"""A reranker over HTTP: the dialects of servers, the scores in their responses, and retries within the deadline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from latent_core.telemetry.redaction import OwnKey
 
 URL_SETTING: Final = "LLC_RERANK_API_URL"
 _VERSIONS: Final = ("/v1", "/v2")
-"""An address that ends so is the base of an API, as clients of these servers are given it."""
+"""An address with this ending is the base of an API."""
 
 
 class Dialect(StrEnum):
@@ -51,13 +51,13 @@ class RequestShape:
     """A request of one dialect."""
 
     path: str
-    """Where it is served, when the address names the host alone."""
+    """The path if the address names only the host."""
     model: ModelField
     texts: str = "documents"
     count: str | None = "top_n"
     also: Mapping[str, Any] = field(default_factory=dict)
     max_texts: int = 1000
-    """Texts a request."""
+    """Texts per request."""
 
     def body(self, query: str, texts: Sequence[str], model: str | None) -> bytes:
         whole: dict[str, Any] = {"query": query, self.texts: list(texts), **self.also}
@@ -89,7 +89,7 @@ SHAPES: Final[Mapping[Dialect, RequestShape]] = {
         texts="texts",
         count=None,
         also={"raw_scores": False, "return_text": False, "truncate": True},
-        max_texts=32,  # its --max-client-batch-size, unless the server is started with another
+        max_texts=32,  # the default of its --max-client-batch-size
     ),
 }
 _HOSTS: Final = {
@@ -101,7 +101,7 @@ _HOSTS: Final = {
 
 
 def parse_url(address: str) -> httpx.URL:
-    """The address that is configured; ``Invalid`` names the setting."""
+    """The configured address; ``Invalid`` names the setting."""
     try:
         url = httpx.URL(address)
     except httpx.InvalidURL as exc:
@@ -109,17 +109,17 @@ def parse_url(address: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host:
         raise Invalid(f"{URL_SETTING} must be an http:// or https:// address")
     if url.userinfo:
-        raise Invalid(f"{URL_SETTING} holds a password: give the key as LLC_RERANK_API_KEY")
+        raise Invalid(f"{URL_SETTING} contains a password: set the key as LLC_RERANK_API_KEY")
     return url
 
 
 def dialect_of(url: httpx.URL) -> Dialect:
-    """The dialect a well-known host speaks; of any other, that of the contract."""
+    """The dialect of a well-known host; of any other host, the contract's dialect."""
     return _HOSTS.get(url.host, Dialect.CONTRACT)
 
 
 def endpoint_of(url: httpx.URL, dialect: Dialect) -> httpx.URL:
-    """Where requests go: ``url`` itself, unless it names a host or the base of an API only."""
+    """The address of requests: ``url`` itself, unless it is only a host or the base of an API."""
     path = url.path.rstrip("/")
     if not path:
         return url.copy_with(path=SHAPES[dialect].path or "/")
@@ -133,7 +133,7 @@ _SCORES: Final = ("relevance_score", "score")
 
 
 def read_scores(answer: Any, texts: int, name: str) -> list[float]:
-    """The scores of an answer, in the order of the texts; ``Invalid`` says what is wrong with it."""
+    """The scores of a response, in the order of the texts; ``Invalid`` says what is wrong with it."""
     aligned = answer.get("scores") if isinstance(answer, dict) else None
     if isinstance(aligned, list):
         _check_count(len(aligned), texts, name)
@@ -143,9 +143,9 @@ def read_scores(answer: Any, texts: int, name: str) -> list[float]:
     scores = [math.nan] * texts
     for index, score in _indexed(items, name):
         if not 0 <= index < texts:
-            raise Invalid(f"{name} answered a score for text {index} of {texts}, counted from 0")
+            raise Invalid(f"{name} returned a score for text {index} of {texts}, counted from 0")
         if not math.isnan(scores[index]):
-            raise Invalid(f"{name} answered two scores for text {index}")
+            raise Invalid(f"{name} returned two scores for text {index}")
         scores[index] = score
     return scores
 
@@ -158,20 +158,20 @@ def _items(answer: Any, name: str) -> Sequence[Any]:
             if isinstance(items := answer.get(key), list):
                 return items
     raise Invalid(
-        f"{name} answered neither 'results' nor 'scores': check LLC_RERANK_API_URL and LLC_RERANK_DIALECT"
+        f"{name} returned neither 'results' nor 'scores': check LLC_RERANK_API_URL and LLC_RERANK_DIALECT"
     )
 
 
 def _check_count(found: int, texts: int, name: str) -> None:
     if found != texts:
-        raise Invalid(f"{name} answered {found} scores for {texts} texts")
+        raise Invalid(f"{name} returned {found} scores for {texts} texts")
 
 
 def _indexed(items: Sequence[Any], name: str) -> Iterator[tuple[int, float]]:
     for item in items:
         index = item.get("index") if isinstance(item, dict) else None
         if not isinstance(index, int) or isinstance(index, bool):
-            raise Invalid(f"{name} answered a result without the index of its text")
+            raise Invalid(f"{name} returned a result without the index of its text")
         raw_score = next((item[key] for key in _SCORES if key in item), None)
         yield index, _number(raw_score, name)
 
@@ -184,37 +184,37 @@ def _number(value: Any, name: str) -> float:
                 return number
     except OverflowError:  # an integer of a thousand digits
         pass
-    raise Invalid(f"{name} answered a score that is not a finite number")
+    raise Invalid(f"{name} returned a score that is not a finite number")
 
 
 CONNECTIONS: Final = 16
 BYTES_PER_SCORE: Final = 512
-"""The most that one result takes in an answer, its text not counted …"""
+"""Upper bound for one result in a response, without its text."""
 BYTES_AROUND: Final = 64 * 1024
-"""… what may stand around them …"""
+"""Upper bound for the rest of a response."""
 ESCAPED: Final = 6
-"""… and by how much a text grows that is sent back, as vLLM does, when each of its bytes is escaped."""
+"""How much a text grows if the server returns it (vLLM does) with every byte escaped."""
 
 
 @dataclass(frozen=True, slots=True)
 class RerankEndpoint:
-    """Where a reranker is reached, and as whom."""
+    """Address, key, model and dialect of a reranker."""
 
     url: str
     api_key: SecretStr | None = None
     model: str | None = None
     dialect: Dialect | None = None
-    """Default: what the host is known to speak, else that of the contract."""
+    """Default: the known dialect of the host, else the contract's."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How trouble is waited out, within the deadline of the call. Seconds."""
+    """How errors are retried within the deadline of the call. Times in seconds."""
 
     attempts: int = 3
     first_wait: float = 0.2
     longest_pause: float = 300.0
-    """A server that asks for more is asked again after this."""
+    """Caps the pause that a server asks for."""
 
 
 class ApiReranker:
@@ -228,18 +228,18 @@ class ApiReranker:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        """``Invalid`` when the address cannot be one, or the dialect needs a model that is not named."""
+        """``Invalid`` for an unusable address, or a missing model that the dialect needs."""
         given = parse_url(endpoint.url)
         dialect = endpoint.dialect or dialect_of(given)
         self._shape = SHAPES[dialect]
         if self._shape.model is ModelField.ALWAYS and endpoint.model is None:
-            raise Invalid(f"the {dialect} dialect names a model: set LLC_RERANK_MODEL")
+            raise Invalid(f"the {dialect} dialect needs a model: set LLC_RERANK_MODEL")
         url = endpoint_of(given, dialect)
         self.name = f"the reranker at {url.host}"
         self._model = endpoint.model
         self._retry_policy = retry_policy
         self._paused_until = -math.inf
-        """A time of the event loop."""
+        """In the event loop's time."""
         self._sleep = sleep
         self._jitter = jitter
         server = ModelServer(
@@ -253,7 +253,7 @@ class ApiReranker:
         self._http = ModelHttpClient(server, connections=CONNECTIONS)
 
     async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
-        """As of the port. More texts than a request may hold go in several, one after the other."""
+        """As in ``Reranker``. More texts than one request may hold are sent in several, one after the other."""
         self._refuse_while_paused()
         scores: list[float] = []
         try:
@@ -266,7 +266,7 @@ class ApiReranker:
         return scores
 
     async def _persist(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
-        """Ask until there is an answer, the trouble is no passing one, or no time is left to ask again."""
+        """Retry transient errors while the deadline leaves time for another request."""
         for attempt in range(1, self._retry_policy.attempts):
             try:
                 return await self._ask(query, texts)
@@ -280,7 +280,7 @@ class ApiReranker:
         return await self._ask(query, texts)
 
     def _pause(self, requested_wait: float | None) -> None:
-        """Leave the server alone for as long as it asks, so that searches do not wait for its refusals."""
+        """Skip the server for as long as it asks, so that searches do not wait for its refusals."""
         if requested_wait is not None:
             pause = min(requested_wait, self._retry_policy.longest_pause)
             self._paused_until = asyncio.get_running_loop().time() + pause
@@ -293,7 +293,7 @@ class ApiReranker:
             )
 
     def _backoff(self, attempt: int, requested_wait: float | None) -> float:
-        """Full jitter, or what the server asks for."""
+        """Full jitter, or the wait that the server asks for."""
         if requested_wait is not None:
             return requested_wait
         return self._jitter(0.0, self._retry_policy.first_wait * 2 ** (attempt - 1))
@@ -306,13 +306,13 @@ class ApiReranker:
 
     def _too_long(self, max_bytes: int) -> LatentError:
         return Invalid(
-            f"{self.name} answers more than {max_bytes} bytes, which no scores need:"
+            f"{self.name} sends more than {max_bytes} bytes, too many for scores:"
             " check LLC_RERANK_API_URL"
         )
 
     def _refused(self, status: int, answer_text: str) -> LatentError:
-        """The error for a status that will not pass."""
-        if status in (401, 403):  # what it says may show a part of the key
+        """The error of a permanent refusal."""
+        if status in (401, 403):  # the server's text may show a part of the key
             message = f"{self.name} does not accept the key ({status}): check LLC_RERANK_API_KEY"
         elif 300 <= status < 400:
             message = (

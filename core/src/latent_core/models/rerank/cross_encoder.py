@@ -1,11 +1,11 @@
-"""A cross-encoder as its publisher lays it out: pairs of query and text in, relevance out.
+"""A cross-encoder from its publisher's folder: pairs of query and text in, relevance out.
 
-A folder with ``model.onnx`` (or ``onnx/model.onnx``) and ``tokenizer.json``. How many tokens a pair may have
-is the least that ``tokenizer_config.json`` and ``config.json`` name, else 512. **What is longer is cut**: the
-query at half of that, the text at what the query leaves. So the end of a long chunk is not judged; chunks of
-the default size (600 tokens) lose their last part with a model of 512.
+The folder has ``model.onnx`` (or ``onnx/model.onnx``) and ``tokenizer.json``. A pair has at most as many tokens
+as the smaller limit in ``tokenizer_config.json`` and ``config.json``, else 512. **Longer pairs are cut**: the query
+to half of that, the text to the rest. So the end of a long chunk is not scored: chunks of the default size
+(600 tokens) lose their last part with a model of 512.
 
-The model answers one number a pair, or two of which the second speaks for the text. Either becomes its
+The model returns one number per pair, or two, where the second one is for relevance. Either is converted to a
 probability, 0..1.
 """
 
@@ -28,7 +28,7 @@ from latent_core.domain.errors import Invalid, Unavailable
 DEFAULT_LENGTH: Final = 512
 QUERY_SHARE: Final = 0.5
 _LONGEST: Final = 32_768
-"""Publishers write absurd numbers for "no limit"."""
+"""Some publishers write huge numbers for "no limit"."""
 _LENGTHS: Final = (
     ("tokenizer_config.json", "model_max_length"),
     ("config.json", "max_position_embeddings"),
@@ -49,14 +49,14 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CrossEncoderFolder:
-    """The files of a model. Those that must be there are looked for at once."""
+    """The files of a model; required ones are checked at once."""
 
     root: Path
 
     def __post_init__(self) -> None:
         for path in (self.model_file, self.tokenizer_file):
             if not path.is_file():
-                raise Invalid(f"LLC_RERANK_FOLDER: there is no {path.name} in that folder")
+                raise Invalid(f"LLC_RERANK_FOLDER: the folder has no {path.name}")
 
     @property
     def model_file(self) -> Path:
@@ -68,13 +68,13 @@ class CrossEncoderFolder:
         return self.root / "tokenizer.json"
 
     def length(self) -> int:
-        """Tokens of one pair, special ones counted."""
+        """Tokens per pair, with special ones."""
         named = [self._config(file).get(key) for file, key in _LENGTHS]
         sane = [int(n) for n in named if isinstance(n, int | float) and 0 < n <= _LONGEST]
         return min(sane, default=DEFAULT_LENGTH)
 
     def _config(self, name: str) -> dict[str, Any]:
-        """A configuration file; empty when it is not there."""
+        """A configuration file; empty when it is missing."""
         path = self.root / name
         if not path.is_file():
             return {}
@@ -89,7 +89,7 @@ class CrossEncoderFolder:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A query and a text as the model reads them; ``types`` tells the one from the other."""
+    """Token ids of a query and a text; ``types`` says which token belongs to which."""
 
     ids: list[int]
     types: list[int]
@@ -107,10 +107,10 @@ class PairTokenizer:
         self._tokenizer.no_padding()
         self._max_tokens = length - self._tokenizer.num_special_tokens_to_add(True)
         if self._max_tokens < 2:
-            raise Invalid(f"LLC_RERANK_FOLDER: {length} tokens hold no query and text")
+            raise Invalid(f"LLC_RERANK_FOLDER: {length} tokens are too few for a query and a text")
 
     def pairs(self, query: str, texts: Sequence[str]) -> list[Pair]:
-        """``query`` with each text, cut as the module says."""
+        """``query`` with each text, cut to the limit."""
         first = self._tokenizer.encode(query, add_special_tokens=False)
         first.truncate(int(self._max_tokens * QUERY_SHARE))
         left = self._max_tokens - len(first)
@@ -126,10 +126,10 @@ class PairTokenizer:
 
 
 class CrossEncoder:
-    """A loaded model. Blocking, and safe to call from several threads: each run is its caller's thread's."""
+    """A loaded model. Blocking and thread-safe: each run uses its caller's thread."""
 
     def __init__(self, folder: CrossEncoderFolder) -> None:
-        """``Invalid`` when it is no cross-encoder."""
+        """``Invalid`` when it is not a cross-encoder."""
         self.tokenizer = PairTokenizer(folder.tokenizer_file, folder.length())
         try:
             self._session = onnxruntime.InferenceSession(
@@ -147,7 +147,7 @@ class CrossEncoder:
         self._output = "logits" if "logits" in outputs else outputs[0]
 
     def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
-        """How likely each text answers its query, 0..1. Padding is masked."""
+        """The probability that each text answers its query, 0..1. Padding is masked."""
         given = _padded(pairs)
         try:
             (logits,) = self._session.run(
@@ -157,20 +157,20 @@ class CrossEncoder:
             raise Unavailable(f"the local reranker could not run: {exc}") from exc
         evidence = _evidence(np.asarray(logits, np.float64), len(pairs))
         if not np.isfinite(evidence).all():
-            raise Invalid("the local reranker answered a score that is not a finite number")
+            raise Invalid("the local reranker returned a score that is not a finite number")
         # The logistic function, without overflow on either side.
         found: list[float] = (0.5 * (1.0 + np.tanh(0.5 * evidence))).tolist()
         return found
 
 
 def _unusable(path: Path, exc: Exception) -> Invalid:
-    """The error for a file; searchers read it too, and are told no path of the server."""
+    """The error for a file, without the server's paths, since users of the search see it."""
     reason = str(exc).replace(str(path.parent), "…")
     return Invalid(f"LLC_RERANK_FOLDER: {path.name} cannot be used: {reason}")
 
 
 def _options() -> Any:
-    """Of the session: sizes vary too much for a memory pattern."""
+    """Sizes vary too much for a memory pattern."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.enable_mem_pattern = False
@@ -190,12 +190,12 @@ def _padded(pairs: Sequence[Pair]) -> dict[str, Ids]:
 
 
 def _evidence(logits: NDArray[np.float64], pairs: int) -> NDArray[np.float64]:
-    """Log-odds of each pair: the one number, or by how much the second exceeds the first."""
+    """Log-odds per pair: the one number, or the second minus the first."""
     if logits.shape in ((pairs,), (pairs, 1)):
         return logits.reshape(pairs)
     if logits.shape == (pairs, 2):
         return np.asarray(logits[:, 1] - logits[:, 0])
     raise Invalid(
-        f"LLC_RERANK_FOLDER: the model answers {logits.shape} for {pairs} pairs;"
-        " one or two numbers a pair are expected"
+        f"LLC_RERANK_FOLDER: the model returns the shape {logits.shape} for {pairs} pairs;"
+        " expected are one or two numbers per pair"
     )

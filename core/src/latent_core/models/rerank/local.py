@@ -1,9 +1,9 @@
-"""A cross-encoder of the user's own, in this process.
+"""A user's own cross-encoder, in this process.
 
-A head is scored in small single-threaded runs, as many side by side as there are cores, on threads of their
-own: measured (2 cores, 50 pairs of 90 tokens, a model of MiniLM's size), that costs 1.6 s of processor time, and
-2.4 s when runs share the cores. Heads go one after the other, first come, first served: side by side they would
-all be late, so the first ones are in time.
+A list of candidates is scored in small single-threaded runs, one per core, on dedicated threads. Measured (2 cores,
+50 pairs of 90 tokens, a model of MiniLM's size): 1.6 s of processor time, against 2.4 s when runs share the cores.
+Calls are served one after the other, first come, first served: run concurrently they would all be late, this way
+the first ones are in time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from latent_core.models.rerank.cross_encoder import (
 from latent_core.runtime.process import cores
 
 RUN_TOKENS: Final = 512
-"""Of one run, padding counted: what a head that is given up still costs, on each thread."""
+"""Tokens per run, with padding: the work that a cancelled call still finishes, on each thread."""
 
 T = TypeVar("T")
 
 
 class Scores(Protocol):
-    """The part of ``CrossEncoder`` that is used here."""
-
     @property
     def tokenizer(self) -> PairTokenizer: ...
 
@@ -50,7 +48,7 @@ class LocalReranker:
         threads: int | None = None,
         load: Callable[[CrossEncoderFolder], Scores] = CrossEncoder,
     ) -> None:
-        """``Invalid`` says which file of ``folder`` is missing. ``threads``: default all this process may use."""
+        """``Invalid`` names a file that is missing in ``folder``. ``threads``: by default all cores of this process."""
         self._folder = CrossEncoderFolder(folder)
         self._load = load
         self._side_by_side = threads or cores()
@@ -65,18 +63,18 @@ class LocalReranker:
         return f"the local reranker {self._folder.root.name}"
 
     async def warm(self) -> None:
-        """Load the model, so that the first search need not wait for it."""
+        """Load the model, so that the first search does not wait for it."""
         await self._in_thread(self._loaded)
 
     async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
-        """As of the port. Scores are probabilities, 0..1."""
+        """As in ``Reranker``. Scores are probabilities, 0..1."""
         if not texts:
             return []
         try:
             async with asyncio.timeout_at(deadline), self._lock:
                 return await self._score(query, texts)
         except TimeoutError as exc:
-            raise TimedOut(f"{self.name} was not done within its deadline") from exc
+            raise TimedOut(f"{self.name} did not finish within its deadline") from exc
 
     async def _score(self, query: str, texts: Sequence[str]) -> list[float]:
         model = await self._in_thread(self._loaded)
@@ -100,7 +98,7 @@ class LocalReranker:
         return scores
 
     def _loaded(self) -> Scores:
-        """Loaded once, in a thread. Whoever gives up waiting does not stop the loading."""
+        """Load once, in a thread. A cancelled caller does not stop the loading."""
         with self._loading:
             if self._model is None:
                 self._model = self._load(self._folder)
@@ -112,16 +110,16 @@ class LocalReranker:
         return await asyncio.get_running_loop().run_in_executor(self._threads, job)
 
     async def close(self) -> None:
-        """Waits for the runs that are under way, which are short."""
+        """Waits for the current runs, which are short."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
         self._model = None
 
 
 def plan_runs(lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Indices run by run, pairs of like length together, the shortest first.
+    """Indices run by run, pairs of similar length together, the shortest first.
 
-    A run is at most ``budget`` tokens, padding included, unless one pair alone is more.
+    A run has at most ``budget`` tokens, padding included, unless a single pair has more.
     """
     runs: list[list[int]] = []
     for index in sorted(range(len(lengths)), key=lambda index: (lengths[index], index)):

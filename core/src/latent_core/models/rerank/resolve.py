@@ -1,8 +1,8 @@
-"""Which reranker a container's ``retrieval.rerank.provider`` means.
+"""The ``Reranker`` interface, and the choice of a reranker by a container's ``retrieval.rerank.provider``.
 
 api      the server at LLC_RERANK_API_URL
 local    the cross-encoder in LLC_RERANK_FOLDER
-none     what the process has: LLC_RERANK_PROVIDER, else whichever of the two is configured, the server first
+none     the default: LLC_RERANK_PROVIDER, else the configured one of the two, the server first
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from latent_core.settings import Settings
 
 
 class Reranker(Protocol):
-    """Reads query and text together, which is slower and better than comparing their vectors."""
+    """Scores query and text together, which is slower and better than comparing their vectors."""
 
     @property
     def name(self) -> str:
-        """As people read it in issues and logs; holds no secret and no path of the server."""
+        """For issues and logs; contains no secret and no path of the server."""
         ...
 
     async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
-        """A finite score for each text, in the order of the texts: the greater, the better it answers ``query``.
+        """A finite score per text, in the order of the texts: higher is more relevant to ``query``.
 
-        Scores compare within one call. Neither ``query`` nor a text is blank. ``deadline`` is a time of the
-        event loop: ``TimedOut`` when it passes. Other trouble is ``RateLimited`` or ``Unavailable`` when it
-        may pass, and ``Invalid`` when it will not. There are no scores for some texts only.
+        Scores are comparable within one call only. Neither ``query`` nor a text is blank. ``deadline`` is in the
+        event loop's time: ``TimedOut`` when it passes. Other errors are ``RateLimited`` and ``Unavailable``
+        (transient) and ``Invalid`` (permanent). Either all texts get a score or none.
         """
         ...
 
@@ -39,22 +39,20 @@ class Reranker(Protocol):
 
 Provider = Literal["none", "api", "local"]
 
-_API_MISSING = "no server that reranks is configured: set LLC_RERANK_API_URL"
-_LOCAL_MISSING = "no model that reranks is configured: set LLC_RERANK_FOLDER"
+_API_MISSING = "no rerank server is configured: set LLC_RERANK_API_URL"
+_LOCAL_MISSING = "no local rerank model is configured: set LLC_RERANK_FOLDER"
 
 
 @dataclass(frozen=True, slots=True)
 class Rerankers:
-    """The rerankers of a process."""
-
     api: ApiReranker | None = None
     local: LocalReranker | None = None
     default: Provider | None = None
-    """As configured; ``none`` turns rerank off, whatever manifests and requests say."""
+    """As configured; ``none`` turns reranking off for all manifests and requests."""
 
     @classmethod
     def of(cls, settings: Settings) -> Rerankers:
-        """Those that are configured; ``Invalid`` names the setting that cannot be used. Nothing is loaded yet."""
+        """The configured rerankers, not loaded yet; ``Invalid`` names an unusable setting."""
         if settings.rerank_provider == "none":
             return cls(default="none")
         if settings.rerank_provider == "api" and not settings.rerank_api_url:
@@ -64,9 +62,9 @@ class Rerankers:
         return cls(_api(settings), _local(settings), settings.rerank_provider)
 
     def named(self, provider: Provider = "none") -> Reranker:
-        """The reranker of a manifest's ``provider``; ``Unavailable`` says what to set when there is none."""
+        """The reranker of a manifest's ``provider``; without one, ``Unavailable`` names the setting."""
         if self.default == "none":
-            raise Unavailable("rerank is turned off here: LLC_RERANK_PROVIDER is none")
+            raise Unavailable("reranking is turned off on this server: LLC_RERANK_PROVIDER is none")
         chosen = provider if provider != "none" else self.default
         if chosen == "api":
             return _there(self.api, _API_MISSING)

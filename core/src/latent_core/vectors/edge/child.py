@@ -1,9 +1,8 @@
-"""The vector child: the one process that has the engine. ``python -m latent_core.vectors.edge.child``.
+"""The vector child, the only process that loads the engine: ``python -m latent_core.vectors.edge.child``.
 
-One thread does everything: between two calls of the engine it reads whatever has arrived, so a
-search overtakes the writes that wait, and what was cancelled or is overdue is never begun. Standard
-input is the lifeline: when it closes, the owner is gone and so is the child; the log brings back
-what was not flushed.
+It has one thread. Between two calls of the engine it reads all requests that have arrived, so a search overtakes
+waiting writes, and cancelled or overdue requests never start. Standard input is the lifeline: when it closes,
+the owner is gone and the child exits; the next start replays from the log what was not flushed.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ _LOCK_SECONDS: Final = 10.0
 _LOCK_POLL_SECONDS: Final = 0.02
 _WRITES: Final = frozenset({VectorOp.CREATE, VectorOp.DROP, VectorOp.UPSERT, VectorOp.DELETE})
 _CONSECUTIVE_READS: Final = 32
-"""After so many reads a write that waits has its turn, so that searching never starves writing."""
+"""After this many reads a waiting write goes first, so that searches never starve writes."""
 _QUEUED_BYTES: Final = 128 * 1024 * 1024
 _RECEIVE_BYTES: Final = 1 << 20
 _FAILED: Final = (
-    "the vector engine failed on collection {} (the log says why): try again, and if it stays so, "
+    "the vector engine failed on collection {} (see the log): try again; if it fails again, "
     "run `latent doctor`"
 )
 _NO_SPACE_WORDS: Final = ("No space left", "os error 28", "StorageFull")
 
 
 class Inbox:
-    """Requests that wait: searches first, then other reads, then writes."""
+    """Waiting requests: searches first, then other reads, then writes."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -83,7 +82,7 @@ class Inbox:
         self._waiting.discard(request_id)
 
     def pop(self) -> VectorRequest | None:
-        """The next request that somebody may still wait for."""
+        """The next request that is neither cancelled nor overdue."""
         while self:
             request = self._next()
             self.bytes -= len(request.body)
@@ -123,7 +122,7 @@ class VectorServer:
                 self._answer(request)
 
     def _receive(self, wait: float | None) -> None:
-        """Take in what has arrived; wait for it at most so long, or until it comes."""
+        """Read the requests that have arrived; wait for the first at most ``wait`` seconds, or without limit."""
         timeout = None if wait is None else wait * 1000
         while self._poll.poll(timeout) and self._inbox.bytes < _QUEUED_BYTES:
             data = self._connection.recv(_RECEIVE_BYTES)
@@ -158,7 +157,7 @@ class VectorServer:
         self._send(reply)
 
     def _note_busy(self, collection: str) -> None:
-        with suppress(OSError):  # a hint, for the case of a crash
+        with suppress(OSError):  # a hint in case of a crash
             os.pwrite(self._busy, collection.encode().ljust(BUSY_BYTES)[:BUSY_BYTES], 0)
 
     def _send(self, reply: VectorReply) -> None:
@@ -166,7 +165,7 @@ class VectorServer:
             packed = reply.encode()
         except ProtocolError as exc:
             packed = VectorReply(
-                reply.id, Fault.INVALID, f"the answer is too large: {exc}"
+                reply.id, Fault.INVALID, f"the response is too large: {exc}"
             ).encode()
         self._connection.sendall(packed)
 
@@ -176,7 +175,7 @@ def _reply(store: Store, request: VectorRequest) -> VectorReply:
         args, body = handle(store, request)
     except RequestRefused as exc:
         return VectorReply(request.id, exc.fault, exc.message)
-    except Exception as exc:  # the engine raises nothing more precise
+    except Exception as exc:  # the engine raises nothing narrower
         logger.exception(
             "vector_request_failed",
             extra={"operation": request.op, "collection": request.collection},
@@ -189,7 +188,7 @@ def _reply(store: Store, request: VectorRequest) -> VectorReply:
 
 
 def _take_lock(folder: Path) -> bool:
-    """Become the folder's one child for as long as this process lives; a dying one is waited out."""
+    """Lock the folder for the life of this process; waits for a previous child that is ending."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
@@ -211,7 +210,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--min-free-bytes", type=int, required=True)
     parser.add_argument("--distrust", action="append", default=[], metavar="COLLECTION")
-    parser.add_argument("--tidy", action="store_true", help="reclaim the room of deleted points")
+    parser.add_argument("--tidy", action="store_true", help="reclaim the space of deleted points")
     return parser.parse_args(argv)
 
 

@@ -1,7 +1,7 @@
-"""The child's folder of collections: made and removed atomically, opened when asked for.
+"""The child's folder of collections: created and removed atomically, opened on demand.
 
 ``<folder>/<collection>/`` holds one shard and its marker, ``collection.json``. A folder whose name
-starts with a dot is being made or removed, and is cleared at the next start.
+starts with a dot is being created or removed; the next start deletes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 MAX_DIMS: Final = 65_536
 _MARKER: Final = "collection.json"
 _CHURN: Final = "deleted"
-"""How many points were deleted since the room was last reclaimed: a hint, so never synced."""
+"""The number of points deleted since space was last reclaimed: a hint, so never synced."""
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
 _FORMAT: Final = 2
@@ -34,12 +34,12 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _MAX_OPEN: Final = 32
 _FLUSH_SECONDS: Final = 5.0
 _FLUSH_POINTS: Final = 4096
-"""A crash replays at most so many points from the log, which takes about as long as writing them."""
+"""After a crash at most this many points are replayed from the log, which takes about as long as writing them."""
 _TIDY_POINTS: Final = 2000
 
 
 class Store:
-    """All collections below ``folder``. ``distrusted`` are those the engine keeps crashing on."""
+    """All collections below ``folder``. The engine repeatedly crashed on the ``distrusted`` ones."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Store:
         self._open: OrderedDict[str, Shard] = OrderedDict()
 
     def clear_remains(self) -> None:
-        """Remove what an earlier process left half made or half removed."""
+        """Delete what an earlier process left partly created or removed."""
         for pattern in (f"{_MAKING}*", f"{_REMOVING}*"):
             for remains in self._folder.glob(pattern):
                 shutil.rmtree(remains, ignore_errors=True)
@@ -94,7 +94,7 @@ class Store:
         shutil.rmtree(doomed)
 
     def get(self, name: str) -> Shard:
-        """The collection, opened. Refuses one that is not there, or that cannot be opened."""
+        """The open collection. Refuses one that does not exist or cannot be opened."""
         if (opened := self._open.get(name)) is not None:
             self._open.move_to_end(name)
             return opened
@@ -109,15 +109,15 @@ class Store:
         return self._open[name]
 
     def forget(self, name: str) -> None:
-        """Close the collection, whatever state it is in; it is opened anew when asked for."""
+        """Close the collection in any state; the next request opens it again."""
         if (shard := self._open.pop(name, None)) is not None:
-            with suppress(Exception):  # its log has all that was acknowledged
+            with suppress(Exception):  # its log holds everything acknowledged
                 shard.close()
 
     def require_space(self, part: int = 1) -> None:
-        """Refuse a write on a disk so full that the engine's mapped files could not grow (SIGBUS).
+        """Refuse a write when the disk is too full for the engine's mapped files to grow (SIGBUS).
 
-        Deleting may go further down than adding: to a ``part`` of what must be free.
+        Deleting needs only one ``part``-th of the free space that adding needs.
         """
         status = os.statvfs(self._folder)
         free, needed = status.f_bavail * status.f_frsize, self._min_free_bytes // part
@@ -125,16 +125,16 @@ class Store:
             raise RequestRefused(
                 Fault.OUT_OF_SPACE,
                 f"cannot be written: {free >> 20} MB are free on the disk of the vectors, "
-                f"{needed >> 20} MB must be; make room and try again",
+                f"{needed >> 20} MB must be; free disk space and try again",
             )
 
     def flush_large(self, name: str) -> None:
-        """Bound what a crash would have to replay."""
+        """Flush a collection with many unflushed points, to limit the replay after a crash."""
         if (shard := self._open.get(name)) and shard.unflushed >= _FLUSH_POINTS:
             _flush(shard)
 
     def settle(self) -> float | None:
-        """Flush one collection that is due; seconds until the next is, None when nothing waits."""
+        """Flush one collection that is due; returns the seconds until the next, None without one."""
         dirty = [shard for shard in self._open.values() if shard.unflushed]
         if not dirty:
             return None
@@ -146,7 +146,7 @@ class Store:
         return 0.0
 
     def tidy(self) -> None:
-        """Reclaim the room of deleted points where they are many. Slow: at a first start only."""
+        """Reclaim the space of many deleted points. Slow: at a first start only."""
         for name in self.names():
             churn = self._folder / name / _CHURN
             if name in self._distrusted or _number(churn) < _TIDY_POINTS:
@@ -173,7 +173,7 @@ class Store:
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
             raise RequestRefused(
-                Fault.INVALID, "is no valid name: letters, digits, '_', '.' and '-'"
+                Fault.INVALID, "is not a valid name: use letters, digits, '_', '.' and '-'"
             )
         return self._folder / name
 
@@ -182,11 +182,11 @@ def _load(path: Path) -> Shard:
     dims = _dims(path)
     try:
         return Shard(path, dims)
-    except BaseException as exc:  # the engine raises bare Exceptions, and panics beside them
+    except BaseException as exc:  # the engine raises bare Exceptions, and also panics
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise
         logger.exception("vector_collection_open_failed", extra={"collection": path.name})
-        raise _damaged("the log says why") from exc
+        raise _damaged("see the log") from exc
 
 
 def _flush(shard: Shard) -> None:

@@ -1,8 +1,7 @@
-"""Who holds the folder of the vector engine: our own child, a living stranger, or a leftover.
+"""The owner of the vector engine's folder: our own child, another live process, or a leftover.
 
-The child holds ``engine.lock`` as long as it lives. Its owner notes beside it, in ``engine.json``,
-both processes with their start times: a leftover is ended only when pid, start time and program
-agree and its owner is gone.
+The child holds ``engine.lock`` as long as it lives. Its owner records both processes with their start times in
+``engine.json``: a leftover is ended only when pid, start time and program match and its owner is gone.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ _RECORD: Final = "engine.json"
 _POLL_SECONDS: Final = 0.02
 _END_SECONDS: Final = 5.0
 _CLOCK_SECONDS: Final = 2.0
-"""Start times may move a little when the machine's clock is set."""
+"""Start times shift slightly when the machine's clock is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningProcess:
-    """A process, told apart from a later one of the same pid by when it started (epoch seconds)."""
+    """A process, identified by pid and start time (epoch seconds)."""
 
     pid: int
     started: float
@@ -54,7 +53,7 @@ class RunningProcess:
 
 
 def note_child(folder: Path, pid: int) -> None:
-    """Write down which child this process has started; without it, a leftover is only waited for."""
+    """Record the child that this process started; otherwise a leftover cannot be ended, only waited for."""
     try:
         record = {
             "child": asdict(RunningProcess.of(pid)),
@@ -71,9 +70,9 @@ def note_child(folder: Path, pid: int) -> None:
 
 
 async def wait_until_free(folder: Path, timeouts: float) -> None:
-    """Return once nobody holds the folder; ends a leftover that is still there after ``timeouts``.
+    """Wait until no process holds the folder; ends a leftover after ``timeouts`` seconds.
 
-    Raises ``Conflict`` when a living process holds it, ``Unavailable`` when nobody can tell who does.
+    Raises ``Conflict`` when a live process holds it, ``Unavailable`` when the holder is unknown.
     """
     if await _free_within(folder, timeouts):
         return

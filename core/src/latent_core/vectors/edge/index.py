@@ -1,8 +1,8 @@
 """The embedded vector engine: Qdrant Edge in one supervised child process (ADR 0001).
 
-Large calls are cut into requests of a bounded size, so that a search never waits longer for its
-turn than one of them takes (or, at most every five seconds, a flush of the segments). A write
-returns when the engine has it in its log, the points are there by id, and the log is on the disk.
+Large calls are split into requests of a bounded size, so that a search waits at most for one of them (or for a
+flush of the segments, at most every five seconds). A write returns when it is in the engine's log, the points
+exist by id, and the log is on disk.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from latent_core.vectors.port import (
 _BATCH_FLOATS: Final = 49_152
 _BATCH_POINTS: Final = 256
 _WRITES_AT_ONCE: Final = 2
-"""While the engine stores one, the next is on its way; a search still overtakes all but the first."""
+"""While the engine stores one, the next is sent; a search still overtakes all but the first."""
 _IDS_PER_REQUEST: Final = 128
 _POINTS_PER_DELETE: Final = 2048
 _POINTS_PER_SCROLL: Final = 1000
 MIN_FREE_BYTES: Final = 256 * 1024 * 1024
-"""With less, the files that the engine maps into memory may not grow any more, which kills it."""
+"""With less, the engine's memory-mapped files may be unable to grow, which kills it."""
 _ERRORS: Final[dict[Fault, type[LatentError]]] = {
     Fault.NOT_FOUND: NotFound,
     Fault.CONFLICT: Conflict,
@@ -87,7 +87,7 @@ class EdgeVectorIndex:
         timeouts: SupervisorTimeouts | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
     ) -> Self:
-        """Start the engine on ``folder``, which is made when it is not there.
+        """Start the engine on ``folder``, which is created if missing.
 
         ``deadline_seconds`` bounds each request to the engine (a large write is several); below
         ``min_free_bytes`` of free disk writes raise ``StoreFull``. Raises ``Conflict`` when another
@@ -102,19 +102,19 @@ class EdgeVectorIndex:
 
     @property
     def restarts(self) -> int:
-        """How often the engine was started again after it had died."""
+        """How often the engine died and was restarted."""
         return self._supervisor.restarts
 
     @property
     def pid(self) -> int | None:
-        """Of the engine's process; None while there is none."""
+        """The pid of the engine's process; None while there is none."""
         return self._supervisor.pid
 
     async def create_collection(
         self,
         name: str,
         dims: int,
-        layout: CollectionLayout = CollectionLayout(),  # noqa: ARG002 - one process on one disk has nothing to choose
+        layout: CollectionLayout = CollectionLayout(),  # noqa: ARG002 - one process on one disk has no layout
     ) -> None:
         await self._call(VectorOp.CREATE, name, {"dims": dims})
 
@@ -148,7 +148,7 @@ class EdgeVectorIndex:
         self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None
     ) -> int:
         if below is not None and only is not None:
-            raise Invalid("delete either the generations below one, or only one")
+            raise Invalid("set either below or only, not both")
         args = {"below": below, "only": only, "limit": _POINTS_PER_DELETE}
         try:
             return await self._delete(collection, doc_id, args)
@@ -204,7 +204,7 @@ class EdgeVectorIndex:
         return int(counted)
 
     async def _sync(self, collection: str) -> None:
-        """Bring the engine's log to the disk. From here, since a sync must not hold up searches."""
+        """Sync the engine's log to disk. Done in this process, since a sync must not delay searches."""
         log = self._folder / collection / WAL_FOLDER
         try:
             async with asyncio.timeout(self._deadline_seconds):
@@ -212,7 +212,7 @@ class EdgeVectorIndex:
         except TimeoutError as exc:
             raise TimedOut("the disk of the vectors did not answer in time") from exc
         except FileNotFoundError as exc:
-            raise NotFound(f"vector collection {collection} was removed meanwhile") from exc
+            raise NotFound(f"vector collection {collection} was removed during the write") from exc
         except OSError as exc:
             raise Unavailable(f"{collection} cannot be synced: {exc.strerror}") from exc
 
@@ -242,7 +242,7 @@ def _made(folder: Path) -> Path:
 
 
 def _batches(count: int, dims: int) -> Iterator[slice]:
-    """Slices of a bounded number of floats; one even for nothing, so that the collection is checked."""
+    """Slices of a bounded number of floats; one even without points, so that the collection is checked."""
     size = max(1, min(_BATCH_POINTS, _BATCH_FLOATS // max(1, dims)))
     for start in range(0, max(1, count), size):
         yield slice(start, start + size)
@@ -284,7 +284,7 @@ def _stored(reply: VectorReply) -> list[StoredPoint]:
 
 
 def _sync_files(folder: Path) -> None:
-    """Sync all files of ``folder``, and its list of them. The engine may rename one meanwhile."""
+    """Sync ``folder`` and all its files. The engine may rename one meanwhile."""
     while not all(_sync_file(path) for path in itertools.chain(folder.iterdir(), [folder])):
         continue
 

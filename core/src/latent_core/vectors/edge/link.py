@@ -1,4 +1,4 @@
-"""One child process from its start to its end, and the calls it has not answered yet."""
+"""One child process and its unanswered calls."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from latent_core.vectors.edge.protocol import (
 logger = logging.getLogger(__name__)
 
 _ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
-"""All the child gets: no secret of ours is in it."""
+"""The child's whole environment, without secrets."""
 _CAUSE_BYTES: Final = 2000
 _READ_BYTES: Final = 1 << 20
 _EXIT_SECONDS: Final = 2.0
-"""For a child that has hung up to end, with the status that tells why."""
+"""For a disconnected child to end with its status."""
 
 
 class LinkLostError(Exception):
@@ -40,7 +40,7 @@ class LinkLostError(Exception):
 
 
 class Link:
-    """A running child. ``ask`` it as often as wished at the same time; ``ended`` tells when it is gone."""
+    """A running child. ``ask`` may be called concurrently; ``ended`` waits for the child's end."""
 
     def __init__(
         self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -48,7 +48,7 @@ class Link:
         self.pid = process.pid
         self.started_at = time.monotonic()
         self.heard_at = 0.0
-        """When the child last said anything, of ``time.monotonic()``."""
+        """Time of the child's last message, in ``time.monotonic()``."""
         self._process = process
         self._writer = writer
         self._ids = itertools.count(1)
@@ -60,7 +60,7 @@ class Link:
 
     @classmethod
     async def spawn(cls, folder: Path, options: Sequence[str]) -> Self:
-        """Start a child on ``folder``; it still has to greet."""
+        """Start a child on ``folder``; await ``greeted`` next."""
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
@@ -79,7 +79,7 @@ class Link:
 
     @property
     def cause(self) -> str:
-        """Why it ended, in its own last words."""
+        """Why it ended: its last log line, or its status."""
         lines = self._output.decode("utf-8", errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it ended with status {self.returncode}"
 
@@ -90,7 +90,7 @@ class Link:
     async def ask(
         self, op: VectorOp, deadline: float, collection: str, args: dict[str, Any], body: bytes
     ) -> VectorReply:
-        """The child's answer. Cancelled, it tells the child; ``LinkLostError`` when the child ends."""
+        """The child's answer. Forwards a cancellation to the child; ``LinkLostError`` when the child ends."""
         request = VectorRequest(next(self._ids), op, deadline, collection, args, body)
         answer: asyncio.Future[VectorReply] = asyncio.get_running_loop().create_future()
         self._send(request)
@@ -103,7 +103,7 @@ class Link:
                     self._send(VectorRequest(request.id, VectorOp.CANCEL, deadline))
 
     async def ended(self) -> None:
-        """Return when the process is gone and every call has been told."""
+        """Return when the process is gone and every call has failed."""
         await asyncio.wait([self._hearing])
         try:
             async with asyncio.timeout(_EXIT_SECONDS):
@@ -116,8 +116,7 @@ class Link:
         await asyncio.wait([self._listening])
 
     def kill(self) -> None:
-        # Not by the process object: before it signals it reaps, and then the event loop never
-        # learns the status.
+        # Do not use the process object: it reaps before it signals, and the event loop then never gets the status.
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -128,7 +127,7 @@ class Link:
         self._writer.write(request.encode())
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """Hand each reply to the call that waits for it, until the child ends."""
+        """Pass each reply to its call until the child ends."""
         decoder = FrameDecoder()
         try:
             while data := await reader.read(_READ_BYTES):
@@ -155,10 +154,10 @@ class Link:
             if not answer.done():
                 answer.set_exception(LinkLostError("the vector engine ended"))
         if self._greeting.exception() is not None:
-            return  # looked at, so that nobody need be left who waits for it
+            return  # retrieved, since the waiting call may be gone
 
     async def _listen(self) -> None:
-        """Pass on what the child logs, and keep its last words."""
+        """Forward the child's log, and keep its last lines."""
         stream = self._process.stderr
         while stream is not None and (output := await stream.read(_READ_BYTES)):
             self._output = (self._output + output)[-_CAUSE_BYTES:]
@@ -176,5 +175,5 @@ async def _start(folder: Path, connection: int, options: Sequence[str]) -> Proce
         pass_fds=(connection,),
         env=_ENVIRONMENT,
         cwd=folder,
-        start_new_session=True,  # Ctrl-C in the terminal is for the owner alone
+        start_new_session=True,  # Ctrl-C in the terminal must reach only the owner
     )

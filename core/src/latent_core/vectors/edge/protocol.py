@@ -1,8 +1,8 @@
-"""What the vector child and its owner say to each other: framed requests and replies over a socket.
+"""The protocol of the vector child and its owner: framed requests and replies over a socket.
 
 A frame is a prefix (magic, version, two lengths), a JSON head and a raw body. Bodies hold arrays in
-the machine's own byte order, since both ends are always on one machine. This module is imported by
-the child, so it knows nothing heavy: no numpy, no pydantic, no engine.
+the machine's own byte order, since both ends are always on one machine. The child imports this module, so it has
+no heavy imports: no numpy, no pydantic, no engine.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ ID_BYTES: Final = 16
 LOCK_FILE: Final = "engine.lock"
 """Locked by the child as long as it lives."""
 BUSY_FILE: Final = "engine.busy"
-"""The collection in work, padded with blanks: after a crash it tells on which the engine crashed."""
+"""Name of the current collection, padded with blanks: shows after a crash where the engine crashed."""
 BUSY_BYTES: Final = 256
 WAL_FOLDER: Final = "wal"
-"""Of a collection: the engine's log, which brings back what the segments have not."""
+"""The engine's log of a collection, which is replayed for data that is not in the segments."""
 _MAGIC: Final = b"LV"
 _PREFIX: Final = struct.Struct("<2sBxII")
 
 
 class ProtocolError(Exception):
-    """The other end does not speak this protocol, or a frame is over its bound."""
+    """The other end does not speak this protocol, or a frame is too large."""
 
 
 class VectorOp(StrEnum):
     PING = "ping"
     CANCEL = "cancel"
-    """Nobody waits for the request of this id any more. Not answered."""
+    """The caller no longer waits for the request of this id. Not answered."""
     CLOSE = "close"
     SEARCH = "search"
     COUNT = "count"
@@ -51,7 +51,7 @@ class VectorOp(StrEnum):
 
 
 class Fault(StrEnum):
-    """Why a request was refused; the owner maps each to an error of the house."""
+    """Why a request was refused; the owner maps each to an exception."""
 
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"
@@ -72,7 +72,7 @@ class VectorRequest:
     id: int
     op: VectorOp
     deadline: float
-    """Of ``time.monotonic()``, one clock for all processes of a machine; past it nobody waits."""
+    """In ``time.monotonic()``, which all processes of a machine share; later the caller no longer waits."""
     collection: str = ""
     args: dict[str, Any] = field(default_factory=dict)
     body: bytes = b""
@@ -95,7 +95,7 @@ class VectorRequest:
 
 @dataclass(frozen=True, slots=True)
 class VectorReply:
-    """Answer to the request of that ``id``; id 0 is the child's greeting, once it holds the folder."""
+    """The answer to the request ``id``; id 0 is the child's greeting after it locked the folder."""
 
     id: int
     fault: Fault | None = None
@@ -118,7 +118,7 @@ class VectorReply:
 
 
 def encode(head: dict[str, Any], body: bytes) -> bytes:
-    """One frame; ``ProtocolError`` when it is over ``MAX_FRAME``."""
+    """One frame; ``ProtocolError`` if larger than ``MAX_FRAME``."""
     packed = orjson.dumps(head)
     if len(packed) + len(body) > MAX_FRAME:
         raise ProtocolError(f"a frame of {len(packed) + len(body)} bytes is over {MAX_FRAME}")
@@ -126,13 +126,13 @@ def encode(head: dict[str, Any], body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Cuts a stream of bytes, however it arrives, into frames."""
+    """Splits a stream of bytes into frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[ProtocolFrame]:
-        """The frames that ``data`` completes. Raises ``ProtocolError``; then the stream is lost."""
+        """The frames that ``data`` completes. After a ``ProtocolError`` the stream is unusable."""
         self._buffer += data
         while (frame := self._take()) is not None:
             yield frame
@@ -172,7 +172,7 @@ def _head(packed: bytes) -> dict[str, Any]:
 
 
 def cut(packed: bytes, size: int = ID_BYTES) -> list[bytes]:
-    """Records of ``size`` bytes that stand one after the other."""
+    """Split consecutive records of ``size`` bytes."""
     if len(packed) % size:
         raise ProtocolError(f"{len(packed)} bytes are not records of {size}")
     return [packed[start : start + size] for start in range(0, len(packed), size)]

@@ -1,4 +1,4 @@
-"""One request against the store: bytes in, bytes out. How each body is laid out stands here and in ``edge``."""
+"""Executes one request on the store: bytes in, bytes out. The layout of bodies is defined here and in ``index``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answer = tuple[dict[str, Any], bytes]
 
 
 def handle(store: Store, request: VectorRequest) -> Answer:
-    """Arguments and body of the reply. Raises ``RequestRefused``, its message naming the collection."""
+    """Arguments and body of the reply. Raises ``RequestRefused`` with the collection's name."""
     try:
         return _HANDLERS[request.op](store, request)
     except RequestRefused as exc:
@@ -80,7 +80,7 @@ def _search(store: Store, request: VectorRequest) -> Answer:
 
 
 def _vectors(store: Store, request: VectorRequest) -> Answer:
-    """Body: ids. Answer: n ids, n vectors (float32), of those that exist."""
+    """Body: ids. Answer: n ids, n vectors (float32) that exist."""
     found = store.get(request.collection).vectors(cut(request.body))
     ids = b"".join(point.bytes for point, _ in found)
     return {"n": len(found)}, ids + b"".join(array("f", v).tobytes() for _, v in found)

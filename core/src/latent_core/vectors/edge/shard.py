@@ -1,11 +1,10 @@
 """One collection over Qdrant Edge: exact cosine search, points addressed by document and generation.
 
-The one importer of the engine, in the vector child only: the engine holds the interpreter's lock
-in every call. Nothing here builds HNSW: segments stay plain and appendable, ``optimize`` included.
+The only importer of the engine, in the vector child only: the engine holds the interpreter's lock during every
+call. It never builds HNSW: segments stay plain and appendable, even after ``optimize``.
 
-Every point has its vector twice: as it came, and in 8 bits a dimension. A scan is bound by the memory
-it reads, so a large collection is scanned by the small vectors, and many more than asked for are then
-scored by the exact ones (docs/adr/0004).
+Every point has its vector twice: exact, and in 8 bits per dimension. A scan is limited by memory reads, so a large
+collection is scanned with the small vectors, and more hits than requested are then scored exactly (docs/adr/0004).
 """
 
 from __future__ import annotations
@@ -53,24 +52,24 @@ _MAX_SEGMENTS: Final = 8
 _EXACT: Final = "exact"
 _COARSE: Final = "coarse"
 _COARSE_FROM_POINTS: Final = 5000
-"""From here on a search scans the coarse vectors: below, the exact ones are read as fast."""
+"""From this size on a search scans the coarse vectors; below it, exact ones are as fast."""
 _COARSE_FACTOR: Final = 2
 _COARSE_MARGIN: Final = 200
-"""Of ``k`` nearest so many more are taken from the coarse scan and scored exactly."""
+"""The coarse scan returns this many more than ``k`` hits for exact scoring."""
 _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
 _TIE_LIMIT: Final = 4096
 _SCAN_MICROSECONDS: Final = 0.1
 _HIT_MICROSECONDS: Final = 6.0
 _ID_MICROSECONDS: Final = 4.5
-"""Costs of a point scanned, a hit fetched, and an id handed over (measured; only ratios matter)."""
+"""Costs of scanning a point, fetching a hit and passing an id (measured; only ratios matter)."""
 _LOCK_SECONDS: Final = 5.0
 _LOCK_POLL_SECONDS: Final = 0.02
 _LAST_ID: Final = (1 << 128) - 1
 
 
 class RequestRefused(Exception):
-    """A request cannot be met, and why."""
+    """Why a request cannot be served."""
 
     def __init__(self, fault: Fault, message: str) -> None:
         super().__init__(message)
@@ -80,7 +79,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PointBatch:
-    """Points to store; the sequences run in parallel, ids are 16 bytes each."""
+    """Points to store as parallel sequences; ids have 16 bytes."""
 
     ids: Sequence[bytes]
     doc_ids: Sequence[bytes]
@@ -90,7 +89,7 @@ class PointBatch:
 
 
 def create_shard(path: Path, dims: int) -> None:
-    """Make an empty shard in the folder ``path``, its payload indexes included; durable on return."""
+    """Create an empty shard with payload indexes in ``path``; durable on return."""
     shard = EdgeShard.create(str(path), _config(dims))
     for field_name, index in (
         ("doc_id", UuidIndexParams()),
@@ -101,7 +100,7 @@ def create_shard(path: Path, dims: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring names made, changed or removed in ``folder`` to the disk."""
+    """Sync created, renamed and removed names in ``folder`` to disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -116,15 +115,15 @@ class Shard:
         self.path = path
         self.dims = dims
         self.unflushed = 0
-        """Points written or deleted that a crash would have to replay from the log."""
+        """Unflushed points, which are replayed from the log after a crash."""
         self.dirty_since = 0.0
-        """When the first of them was, of ``time.monotonic()``."""
+        """Time of the first unflushed point, in ``time.monotonic()``."""
         self.deleted = 0
-        """Points deleted since it was opened; their room is reclaimed by ``optimize``."""
+        """Points deleted since opening; ``optimize`` reclaims their space."""
         self._shard = self._load()
 
     def upsert(self, batch: PointBatch) -> int:
-        """Store the points; how many of their (distinct) ids are there afterwards."""
+        """Store the points; returns how many of their distinct ids exist afterwards."""
         names = {doc: str(UUID(bytes=doc)) for doc in set(batch.doc_ids)}
         points = [
             Point(
@@ -150,7 +149,7 @@ class Shard:
     def search(
         self, vector: list[float], k: int, allowed: Sequence[bytes] | None
     ) -> tuple[array[int], array[float]]:
-        """Ords and scores of the ``k`` nearest, by score downwards, then chunk_no."""
+        """chunk_nos and scores of the ``k`` nearest, by descending score, then chunk_no."""
         if len(vector) != self.dims:
             raise RequestRefused(
                 Fault.INVALID, f"has {self.dims} dimensions, the query {len(vector)}"
@@ -166,7 +165,7 @@ class Shard:
     def delete(
         self, doc_id: bytes, below: int | None, only: int | None, limit: int
     ) -> tuple[int, int]:
-        """Delete at most ``limit`` points; how many there were before, and how many are left."""
+        """Delete at most ``limit`` points; returns the counts before and after."""
         chosen = _chosen(doc_id, below=below, only=only)
         before = self.count(chosen)
         if before:
@@ -192,16 +191,16 @@ class Shard:
         return [(_uuid(record), record.payload or {}) for record in records]
 
     def flush(self) -> None:
-        """Bring the segments to the disk, so that the log starts anew."""
+        """Write the segments to disk, so that the log starts empty."""
         self._shard.flush()
         self.unflushed = 0
 
     def optimize(self) -> bool:
-        """Reclaim the room of deleted points, when they are many; whether it was done. Slow."""
+        """Reclaim the space of deleted points if there are many; returns whether it did. Slow."""
         return bool(self._shard.optimize())
 
     def close(self) -> None:
-        """Flush, as the engine does by itself, but then only logs what fails."""
+        """Flush explicitly: the engine's own flush only logs errors."""
         if self.unflushed:
             self.flush()
         self._shard.close()
@@ -232,7 +231,7 @@ class Shard:
     def _widened(
         self, vector: list[float], hit_count: int, chosen: Filter | None
     ) -> list[tuple[float, int]]:
-        """The engine cuts equal scores as it likes: fetch more, until none at the cut is missing."""
+        """The engine cuts equal scores arbitrarily: fetch more until none at the cut is missing."""
         margin = _TIE_MARGIN
         while True:
             ranked, certain = self._attempt(vector, hit_count, hit_count + margin, chosen, None)
@@ -248,7 +247,7 @@ class Shard:
         chosen: Filter | None,
         among: frozenset[bytes] | None,
     ) -> tuple[list[tuple[float, int]], bool]:
-        """The best of one scan, and whether nothing beyond ``limit`` could belong to them."""
+        """The best of one scan, and whether no hit beyond ``limit`` can belong to them."""
         hits = self._scan(vector, limit, chosen)
         kept = [hit for hit in hits if among is None or _uuid(hit).bytes in among]
         certain = len(hits) < limit or (
@@ -258,7 +257,7 @@ class Shard:
 
     def _scan(self, vector: list[float], limit: int, chosen: Filter | None) -> list[ScoredPoint]:
         total = self._shard.info().points_count
-        limit = min(limit, total)  # the engine makes room for all of them
+        limit = min(limit, total)  # the engine allocates memory for all of them
         exact = Query.Nearest(vector, using=_EXACT)
         if chosen is not None or total < _COARSE_FROM_POINTS:
             return self._shard.search(
@@ -274,10 +273,10 @@ class Shard:
 
 
 def _limit_to_mask(hit_count: int, total: int, allowed: int) -> int:
-    """How many of all points to fetch, so that ``hit_count`` of them are likely allowed; 0: do not.
+    """How many points to fetch so that ``hit_count`` of them are likely allowed; 0: pass the ids instead.
 
-    Handing ids to the engine costs more than its scan does: for many ids it is cheaper to scan
-    everything and drop what is not allowed.
+    Passing ids to the engine costs more than its scan: for many ids it is cheaper to scan everything and drop the
+    points that are not allowed.
     """
     limit = hit_count * total * 3 // (allowed * 2) + _TIE_MARGIN
     masked = total * _SCAN_MICROSECONDS + limit * _HIT_MICROSECONDS
@@ -306,7 +305,7 @@ def _config(dims: int) -> EdgeConfig:
 
 
 def _unlocked(load: Callable[[], EdgeShard]) -> EdgeShard:
-    """Load, once a process that is just dying has let go of the shard."""
+    """Load after an ending process has released the shard."""
     deadline = time.monotonic() + _LOCK_SECONDS
     while True:
         try:

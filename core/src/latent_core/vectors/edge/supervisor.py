@@ -1,8 +1,8 @@
-"""Keeps one vector child running, and carries calls over its death.
+"""Keeps one vector child running, and repeats calls after its death.
 
-A child that dies is started again at once, then with growing pauses. A call in flight is sent once
-more to the new child, within its deadline: every request may be repeated, since upserts and deletes
-go by id. A child that leaves a call and then a ping unanswered is wedged: it is killed and replaced.
+A dead child is restarted at once, later with growing pauses. A call in flight is sent once more to the new child,
+within its deadline: every request is repeatable, since upserts and deletes are by id. A child that answers neither
+a call nor a ping is stuck: it is killed and replaced.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 _PAUSES_SECONDS: Final = (0.0, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _HEALTHY_SECONDS: Final = 10.0
-"""A child that lived so long starts the pauses anew."""
+"""A child that lived this long resets the pauses."""
 _CRASHES_ALLOWED: Final = 2
-"""So often the engine may crash on one collection before that collection is left alone."""
+"""Crashes of the engine on one collection before it is no longer opened."""
 _STOP_SECONDS: Final = 10.0
 _PANIC_STATUS: Final = 1
 _CRASH_SIGNALS: Final = (
@@ -40,19 +40,19 @@ _CRASH_SIGNALS: Final = (
     signal.SIGFPE,
 )
 _CRASHES: Final = frozenset({_PANIC_STATUS, *(-signum for signum in _CRASH_SIGNALS)})
-"""Statuses that are the engine's own doing, not that of somebody who ended it."""
+"""Exit statuses of a crash, not of a process that was ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisorTimeouts:
-    """How long is waited for what, in seconds."""
+    """Timeouts in seconds."""
 
     start: float = 60.0
     """For a new child's greeting."""
     grace: float = 10.0
-    """For a ping, after a call was given up."""
+    """For a ping, after a call timed out."""
     leftover: float = 3.0
-    """For a child of an earlier owner to end by itself, as soon as the engine's call returns."""
+    """For a child of an earlier owner to end by itself after its current call."""
 
 
 class Supervisor:
@@ -60,7 +60,7 @@ class Supervisor:
 
     def __init__(self, folder: Path, options: Sequence[str], timeouts: SupervisorTimeouts) -> None:
         self.restarts = 0
-        """How often a child was started again after one had died."""
+        """How often a dead child was replaced."""
         self._folder = folder
         self._options = options
         self._timeouts = timeouts
@@ -80,9 +80,9 @@ class Supervisor:
         first: Sequence[str],
         timeouts: SupervisorTimeouts,
     ) -> Self:
-        """Start the first child, with the further options ``first`` if it bears them.
+        """Start the first child, with the additional options ``first`` if it accepts them.
 
-        Raises ``Conflict`` when a living process holds the folder, ``Unavailable`` when the child
+        Raises ``Conflict`` when a live process holds the folder, ``Unavailable`` when the child
         cannot start.
         """
         await wait_until_free(folder, timeouts.leftover)
@@ -97,7 +97,7 @@ class Supervisor:
 
     @property
     def pid(self) -> int | None:
-        """Of the child that runs now."""
+        """The current child's pid."""
         return self._link.pid if self._link is not None else None
 
     async def call(
@@ -150,7 +150,7 @@ class Supervisor:
             raise
         except LinkLostError:
             if self._link is link:
-                self._withdraw()  # the keeper may not have noticed yet
+                self._withdraw()  # ``_keep`` may not have noticed yet
             raise
 
     async def _ready(self) -> Link:
@@ -166,7 +166,7 @@ class Supervisor:
         return GatewayUnreachable(f"the vector engine is not running ({self._cause}): try again")
 
     def _suspect(self, link: Link) -> None:
-        """A call was given up: see whether the child still answers at all."""
+        """After a timeout: check whether the child still answers."""
         if link not in self._pings and not self._closed:
             self._pings[link] = asyncio.create_task(self._ping(link))
 
@@ -176,7 +176,7 @@ class Supervisor:
             async with asyncio.timeout(self._timeouts.grace):
                 await link.ask(VectorOp.PING, checked_at + self._timeouts.grace, "", {}, b"")
         except TimeoutError:
-            if link.heard_at < checked_at:  # else it was we who did not get round to listening
+            if link.heard_at < checked_at:  # otherwise we were too busy to listen
                 logger.warning("vector_child_hangs", extra={"pid": link.pid})
                 link.kill()
         except LinkLostError:
@@ -185,7 +185,7 @@ class Supervisor:
             del self._pings[link]
 
     async def _keep(self, link: Link) -> None:
-        """Replace each child that ends by another, for ever."""
+        """Replace each child that ends."""
         attempt = 0
         while True:
             await link.ended()
@@ -206,7 +206,7 @@ class Supervisor:
         try:
             return await self._launch([*self._options, *options])
         except (LinkLostError, OSError) as exc:
-            self._cause = "it cannot be started, the log says why"
+            self._cause = "it cannot be started, see the log"
             logger.warning("vector_child_start_failed", extra={"cause": str(exc)})
             return None
 
@@ -218,7 +218,7 @@ class Supervisor:
             return await self._launch(self._options)
 
     async def _launch(self, options: Sequence[str]) -> Link:
-        """A child that has greeted; ``LinkLostError`` with its cause when it does not."""
+        """Start a child and wait for its greeting; ``LinkLostError`` with the cause."""
         link = await Link.spawn(self._folder, options)
         try:
             async with asyncio.timeout(self._timeouts.start):

@@ -1,6 +1,6 @@
-"""Writes of many at once: what comes while a collection is written to goes together in the next request.
+"""Combines writes: those that arrive during a write to a collection go together in the next request.
 
-A request costs the same for one point as for a hundred, and workers have many small documents under way.
+A request costs the same for one point as for a hundred, and workers process many small documents concurrently.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from latent_core.runtime import coalesce
 from latent_core.vectors.port import Points
 
 MAX_POINTS: Final = 256
-"""Of one request; larger writes are as good alone."""
+"""Per request; combining gains nothing for larger writes."""
 
 Write = Callable[[str, Points], Awaitable[None]]
 T = TypeVar("T")
 
 
 class WriteCoalescer:
-    """Stores points by ``write``, which may be given those of several callers at once."""
+    """Stores points with ``write``, which may get those of several callers at once."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -30,7 +30,7 @@ class WriteCoalescer:
         )
 
     async def upsert(self, collection: str, points: Points) -> None:
-        """As ``write`` for these alone: checked points, whose errors are their own, unless they may pass."""
+        """Like ``write`` for these points alone: permanent errors of other points do not reach this caller."""
         if len(points.ids) == 0:
             await self._write(collection, points)
             return

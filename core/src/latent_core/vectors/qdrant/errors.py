@@ -1,4 +1,4 @@
-"""Where the errors of ``qdrant-client`` become ours."""
+"""Maps errors of ``qdrant-client`` to ours, and holds the limits of Qdrant's strict mode."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _KEY_REFUSED: Final = (401, 403)
 
 @contextmanager
 def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Iterator[None]:
-    """Errors of one call on ``collection`` leave as ours, with their cause."""
+    """Raise our errors for those of one call on ``collection``, with their cause."""
     try:
         yield
         health.succeeded()
@@ -54,7 +54,7 @@ def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Ite
         raise _broken(exc.source, seconds, health) from exc
     except ResourceExhaustedResponse as exc:
         raise UpstreamOverload(
-            f"Qdrant accepts no more requests now: {exc}", retry_after=exc.retry_after_s
+            f"Qdrant limits requests: {exc}", retry_after=exc.retry_after_s
         ) from exc
     except (ApiException, QdrantException) as exc:
         raise Unavailable(f"Qdrant failed: {exc}") from exc
@@ -68,18 +68,18 @@ def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentE
     connecting = isinstance(source, httpx.ConnectError | httpx.ConnectTimeout)
     if isinstance(source, httpx.TimeoutException) and not connecting:
         return _late(seconds, health)
-    # The cause names hosts, which are not the reader's business.
+    # The cause names hosts, which users must not see.
     logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
     if isinstance(source, httpx.TransportError) and not connecting:
-        return UpstreamError("Qdrant broke off the connection; the log says how")
-    return GatewayUnreachable("Qdrant is not available; the log says why")
+        return UpstreamError("Qdrant closed the connection; see the log")
+    return GatewayUnreachable("Qdrant is not available; see the log")
 
 
 def _refused(status: int, message: str, collection: str) -> LatentError:
     details = {"collection": collection} if collection else {}
     if any(sign in message.lower() for sign in _FULL):
         return StoreFull(
-            "Qdrant has no space left on its disk: make room and try again", service="qdrant"
+            "Qdrant has no space left on its disk: free space there and try again", service="qdrant"
         )
     if status == 404:
         return NotFound(f"vector collection {collection} does not exist", **details)
@@ -95,7 +95,7 @@ def _refused(status: int, message: str, collection: str) -> LatentError:
 
 
 def _message(content: bytes) -> str:
-    """What the server says is wrong, in one line."""
+    """The server's error text, in one line."""
     try:
         message = orjson.loads(content)["status"]["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
@@ -108,14 +108,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StrictModeLimits:
-    """Of one collection; None is no limit. Seconds."""
+    """Limits of one collection; None: no limit. Times in seconds."""
 
     query: int | None = None
     hnsw_ef: int | None = None
     oversampling: float | None = None
     upsert: int | None = None
     condition: int | None = None
-    """Ids of one filter."""
+    """Ids per filter."""
     timeout: int | None = None
 
     @classmethod
@@ -133,12 +133,12 @@ class StrictModeLimits:
         )
 
     def parts(self, ids: Sequence[T]) -> Iterator[Sequence[T]]:
-        """``ids``, so many as one filter may name."""
+        """``ids`` in parts that one filter may hold."""
         size = max(1, self.condition or len(ids))
         for start in range(0, len(ids), size):
             yield ids[start : start + size]
 
 
 def capped(requested: int, limit: int | None) -> int:
-    """``requested``, or what is allowed of it."""
+    """``requested``, at most ``limit``."""
     return requested if limit is None else max(1, min(requested, limit))

@@ -1,9 +1,8 @@
 """The vector engine as a server: Qdrant 1.16 or newer, by REST.
 
-The server is never the source of truth: a write counts only when its status is ``completed`` and every
-point is there by id, a search only after the join in Postgres. Searches go through HNSW, so that beyond
-what Qdrant scans whole (``full_scan_threshold``) the nearest points are found with high recall, not with
-certainty.
+The server is never authoritative: a write counts only when its status is ``completed`` and every point exists by id,
+and search hits are joined with Postgres. Searches use HNSW: above Qdrant's ``full_scan_threshold`` they find the
+nearest points with high recall, not with certainty.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from latent_core.vectors.qdrant.errors import StrictModeLimits, capped, mapped_e
 HNSW_LINKS: Final = 32
 HNSW_BUILD: Final = 256
 HNSW_SEARCH: Final = 64
-"""The least; a search that wants more candidates looks at as many."""
+"""The minimum; a search for more candidates uses their number."""
 QUANTIZE_FROM_POINTS: Final = 300_000
 OVERSAMPLING: Final = 2.0
 MIN_VERSION: Final = (1, 16)
 _POINTS_PER_REQUEST: Final = 256
 _FLOATS_PER_REQUEST: Final = 1_000_000
-"""About 12 MB of JSON: the server's own limit of a request is 32 MB."""
+"""About 12 MB of JSON; the server's limit is 32 MB per request."""
 _POINTS_PER_SCROLL: Final = 1000
 _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
@@ -64,7 +63,7 @@ _INT8: Final = models.ScalarQuantization(
 
 @dataclass(frozen=True, slots=True)
 class QdrantAddress:
-    """Where the server is and as whom it is called. ``prefix`` begins the names of our collections there."""
+    """Address and key of the server, and the ``prefix`` of our collections' names."""
 
     url: str
     api_key: SecretStr | None = None
@@ -87,7 +86,7 @@ class QdrantVectorIndex:
 
     @classmethod
     async def open(cls, address: QdrantAddress, *, deadline_seconds: float = 10.0) -> Self:
-        """``Unavailable`` when the server does not answer, ``Invalid`` when it is not one for us."""
+        """``Unavailable`` when the server does not answer, ``Invalid`` when it is unsuitable."""
         index = cls(
             _client(address, deadline_seconds),
             prefix=address.prefix,
@@ -104,7 +103,7 @@ class QdrantVectorIndex:
         self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
     ) -> None:
         if dims < 1:
-            raise Invalid(f"a collection of {dims} dimensions cannot be made")
+            raise Invalid(f"a collection of {dims} dimensions cannot be created")
         try:
             await self._create(name, dims, layout)
         except Conflict:
@@ -114,7 +113,7 @@ class QdrantVectorIndex:
                     f"vector collection {name} exists with {found} dimensions, not {dims}",
                     collection=name,
                 ) from None
-        # Again for one that is there: its maker may have been killed in between.
+        # Also for an existing one: its creator may have been killed in between.
         for field, schema in _INDEXED.items():
             async with self._call(name):
                 _completed(
@@ -175,7 +174,7 @@ class QdrantVectorIndex:
         self, collection: str, doc_id: UUID, *, below: int | None = None, only: int | None = None
     ) -> int:
         if below is not None and only is not None:
-            raise Invalid("delete either the generations below one, or only one")
+            raise Invalid("set either below or only, not both")
         chosen = _chosen(doc_id, below=below, only=only)
         try:
             counted = await self._count(collection, chosen)
@@ -229,11 +228,11 @@ class QdrantVectorIndex:
 
     @property
     def _seconds(self) -> int:
-        """What the server is told: it gives up no later than we do."""
+        """The server's timeout, no later than ours."""
         return max(1, math.floor(self._deadline_seconds))
 
     def _within(self, collection: str) -> int:
-        """The same, as far as strict mode allows."""
+        """``_seconds``, limited by strict mode."""
         known = self._limits.get(collection)
         return self._seconds if known is None else capped(self._seconds, known.timeout)
 
@@ -244,7 +243,7 @@ class QdrantVectorIndex:
                 async with asyncio.timeout(self._deadline_seconds):
                     yield
             except BaseException:
-                self._dims.pop(collection, None)  # it may be gone, or not what it was
+                self._dims.pop(collection, None)  # it may be gone or changed
                 self._limits.pop(collection, None)
                 raise
 
@@ -265,7 +264,7 @@ class QdrantVectorIndex:
                 vectors_config=models.VectorParams(size=dims, distance=models.Distance.COSINE),
                 shard_number=layout.shards,
                 replication_factor=layout.replicas,
-                # A majority has it before we are told so.
+                # A majority has it before the server answers.
                 write_consistency_factor=layout.replicas // 2 + 1,
                 on_disk_payload=True,
                 hnsw_config=models.HnswConfigDiff(m=HNSW_LINKS, ef_construct=HNSW_BUILD),
@@ -274,7 +273,7 @@ class QdrantVectorIndex:
             )
 
     async def _settle(self, name: str, layout: CollectionLayout) -> None:
-        """Quantize what has grown large or is to be, and undo it where the manifest says so."""
+        """Turn quantization on or off by the manifest and the collection's size."""
         info = await self._info(name)
         quantized = info.config.quantization_config is not None
         large = (info.points_count or 0) > QUANTIZE_FROM_POINTS
@@ -293,17 +292,19 @@ class QdrantVectorIndex:
             return await self._client.get_collection(self._named(name))
 
     async def _stored_dims(self, name: str) -> int:
-        """As the server says now; ``NotFound`` without the collection."""
+        """The current value on the server; ``NotFound`` without the collection."""
         config = (await self._info(name)).config
         sizes = config.params.vectors
         if not isinstance(sizes, models.VectorParams):
-            raise Conflict(f"vector collection {name} was not made by this program: it has no size")
+            raise Conflict(
+                f"vector collection {name} was not created by this program: it has no vector size"
+            )
         self._dims[name] = sizes.size
         self._limits[name] = StrictModeLimits.of(config)
         return sizes.size
 
     async def _allowed(self, name: str) -> StrictModeLimits:
-        """As the server said last."""
+        """The server's limits, cached."""
         if name not in self._limits:
             await self._stored_dims(name)
         return self._limits[name]
@@ -351,13 +352,13 @@ class QdrantVectorIndex:
     async def _nearest_of(
         self, collection: str, query: NDArray[np.float32], k: int, chosen: models.Filter | None
     ) -> list[models.ScoredPoint]:
-        """The ``k`` nearest and all that score as the last of them, as far as strict mode lets us see."""
+        """The ``k`` nearest and all with the score of the last one, within strict mode's limits."""
         page_limit = (await self._allowed(collection)).query
         margin = _TIE_MARGIN
         while True:
             limit = capped(k + margin, page_limit)
             found = await self._nearest(collection, query, limit, chosen)
-            # The engine cuts equal scores as it likes: fetch more, until none at the cut is missing.
+            # The engine cuts equal scores arbitrarily: fetch more until none at the cut is missing.
             certain = len(found) < limit or (k < limit and found[k - 1].score > found[-1].score)
             if certain or margin > _TIE_LIMIT or limit == page_limit:
                 return found
@@ -431,15 +432,15 @@ class QdrantVectorIndex:
 
 def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClient:
     with warnings.catch_warnings():
-        # An api key without TLS is what an internal network of containers has.
+        # A key without TLS is normal in an internal network of containers.
         warnings.filterwarnings("ignore", message=".*insecure connection", category=UserWarning)
         try:
             return AsyncQdrantClient(
                 url=address.url,
                 api_key=address.api_key.get_secret_value() if address.api_key else None,
                 timeout=math.ceil(deadline_seconds),
-                check_compatibility=False,  # it would print, from a thread of its own
-                # Said, or connections to this machine would not be kept.
+                check_compatibility=False,  # it would print from another thread
+                # Set explicitly, or connections to this machine would not be kept.
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
                 trust_env=False,
             )
@@ -448,16 +449,16 @@ def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClien
 
 
 def _completed(result: models.UpdateResult, collection: str) -> None:
-    """``wait`` may end early: then the server only promises."""
+    """``wait`` may end early: then the server has only acknowledged the write."""
     if result.status != models.UpdateStatus.COMPLETED:
         raise Unavailable(
-            f"Qdrant did not complete a write to {collection} in time: it answers '{result.status}'",
+            f"Qdrant did not complete a write to {collection} in time: its status is '{result.status}'",
             collection=collection,
         )
 
 
 def _batches(count: int, dims: int, *, page_limit: int) -> Iterator[slice]:
-    """Slices of a bounded size; one even for nothing, so that the collection is checked."""
+    """Slices of a bounded size; one even without points, so that the collection is checked."""
     size = max(1, min(page_limit, _FLOATS_PER_REQUEST // max(1, dims)))
     for start in range(0, max(1, count), size):
         yield slice(start, start + size)
@@ -488,7 +489,7 @@ def _id(record: models.Record) -> PointId:
 
 
 def _in_order(hits: Sequence[models.ScoredPoint]) -> list[models.ScoredPoint]:
-    # As single precision, which is what is answered: what rounds to the same is equal.
+    # In single precision, as the server answers: values that round to the same are equal.
     return sorted(hits, key=lambda hit: (-np.float32(hit.score), _chunk_no(hit)))
 
 

@@ -1,6 +1,6 @@
 """Nomic's own API: ``POST {base}/v1/embedding/text`` and ``/image``.
 
-It adds the prefixes of a task itself, and is told which. A vision model shares the space of the text model of
+The request names the task, and the server adds its prefixes. A vision model shares the space of the text model of
 the same version: ``nomic-embed-vision-v1.5`` sends its texts to ``nomic-embed-text-v1.5``.
 """
 
@@ -27,8 +27,6 @@ _DIALECT: Final = "Nomic's dialect"
 
 
 class NomicClient:
-    """Sends texts to one endpoint."""
-
     def __init__(self, endpoint: EmbeddingEndpoint, *, connections: int) -> None:
         self._wire = EmbeddingWire(endpoint, "/v1/embedding/text", connections=connections)
 
@@ -42,7 +40,7 @@ class NomicClient:
             "model": self._wire.endpoint.model,
             "task_type": QUERY if query else DOCUMENT,
             "dimensionality": self._wire.endpoint.dims,
-            # A chunk is made to fit the window: what does not is not to become a blurred mean.
+            # Chunks are cut to fit the window; the mean of a longer text's parts would be a poor vector.
             "long_text_mode": "truncate",
         }
         answer = await self._wire.ask(request, len(texts))
@@ -55,7 +53,7 @@ class NomicClient:
 
 
 class NomicVisionClient:
-    """Sends pictures to a vision model, and texts to its twin."""
+    """Sends pictures to a vision model, and texts to its text model."""
 
     images_a_request = IMAGES
 

@@ -1,4 +1,4 @@
-"""``openai/<model>``: an embedder in the ``openai`` dialect."""
+"""Clients of ``POST {base}/embeddings`` in the dialects ``openai``, ``vllm`` and ``jina``, and the OpenAI embedder."""
 
 from __future__ import annotations
 
@@ -27,12 +27,10 @@ from latent_core.models.embedding.rate import Rate
 
 JINA_IMAGES: Final = 8
 TOKENS_PER_IMAGE: Final = "Describe the image."
-"""What models of the ColPali family were trained with. Part of what decides a vector: it must not change."""
+"""The prompt that models of the ColPali family were trained with. It affects vectors, so it must not change."""
 
 
 class _EmbeddingsEndpoint:
-    """One endpoint of that path."""
-
     def __init__(self, endpoint: EmbeddingEndpoint, *, connections: int) -> None:
         self._wire = EmbeddingWire(endpoint, "/embeddings", connections=connections)
 
@@ -49,14 +47,12 @@ class _EmbeddingsEndpoint:
 
 
 class EmbeddingsClient(_EmbeddingsEndpoint):
-    """Sends texts."""
-
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> EmbeddingResponse:  # noqa: ARG002 - the dialect does not tell them apart
+    async def embed(self, texts: Sequence[str], *, query: bool = False) -> EmbeddingResponse:  # noqa: ARG002 - the dialect does not distinguish queries
         return await self._sent({"input": list(texts)}, len(texts))
 
 
 class VllmClient(EmbeddingsClient):
-    """``vllm-chat``: a picture is a message of a chat, one a request."""
+    """A picture is a chat message, one per request."""
 
     images_a_request = 1
 
@@ -71,7 +67,7 @@ class VllmClient(EmbeddingsClient):
 
 
 class JinaClient(_EmbeddingsEndpoint):
-    """``jina``: texts and pictures are objects of one list."""
+    """Texts and pictures are objects in one list."""
 
     images_a_request = JINA_IMAGES
 
@@ -85,22 +81,22 @@ class JinaClient(_EmbeddingsEndpoint):
 
 
 def _vectors(wire: EmbeddingWire, answer: Any, count: int) -> list[Any]:
-    """The vectors of an answer in the order of what was asked for."""
+    """The vectors of a response in the order of the inputs."""
     items = listed(wire, answer, "data", count, "the openai dialect")
     if not all(isinstance(item, dict) for item in items):
         raise IngestFailed(
-            f"{wire.name} does not speak the openai dialect: its answer has no list 'data' of objects"
+            f"{wire.name} does not speak the openai dialect: its response has no list 'data' of objects"
         )
     order = [item.get("index", place) for place, item in enumerate(items)]
     whole = all(isinstance(index, int) for index in order)
     if not whole or sorted(order) != list(range(count)):
-        raise IngestFailed(f"{wire.name} answered indices that are not 0 to {count - 1}, each once")
+        raise IngestFailed(f"{wire.name} returned indices that are not 0 to {count - 1}, each once")
     placed = dict(zip(order, items, strict=True))
     return [placed[index].get("embedding") for index in range(count)]
 
 
 class OpenAiEmbedder(RemoteEmbedder):
-    """At one endpoint, with the prefixes that its model wants."""
+    """Adds the prefixes that the model expects."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""An embedder over HTTP, with its limits kept and its trouble waited out."""
+"""An embedder over HTTP with rate limit, retries and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ LONGEST_PAUSE: Final = 60.0
 
 
 class Breaker:
-    """Counts failures in a row. From ``failures`` on nobody is let through for a pause, then one; each time it
-    fails the pause doubles. Seconds."""
+    """A circuit breaker. After ``failures`` in a row it blocks all requests for a pause (seconds), then lets one
+    through; if that fails, the pause doubles."""
 
     def __init__(
         self,
@@ -54,11 +54,11 @@ class Breaker:
 
     @property
     def failures(self) -> int:
-        """In a row."""
+        """Failures in a row."""
         return self._failures
 
     def wait(self) -> float:
-        """Seconds until somebody may try; 0: the caller may, and the others wait for what it finds."""
+        """Seconds until a request may be tried. 0: the caller may try, and others wait for its result."""
         if self._failures < self._limit:
             return 0.0
         now = self._clock()
@@ -68,18 +68,18 @@ class Breaker:
         return 0.0
 
     def left(self) -> float:
-        """Seconds that nobody may try for yet; 0: somebody may. Asking changes nothing."""
+        """Like ``wait``, without taking the right to try."""
         if self._failures < self._limit:
             return 0.0
         return max(0.0, self._closed_until - self._clock())
 
     def good(self) -> None:
-        """The server answered."""
+        """Record that the server answered."""
         self._failures = 0
         self._pause = 0.0
 
     def bad(self) -> None:
-        """It did not, or said that it failed."""
+        """Record that the server failed or did not answer."""
         self._failures += 1
         if self._failures < self._limit:
             return
@@ -89,36 +89,36 @@ class Breaker:
 
 QUERY_CONNECTIONS: Final = 4
 HARMLESS: Final = "a test"
-"""Sent when requests fail in a row, to see whether any would."""
+"""Sent after several failures in a row, to test whether any request succeeds."""
 MAX_REQUESTED_WAIT_SECONDS: Final = 600.0
-"""Seconds that a server may have all of us wait: one that says a day is asked again sooner."""
+"""Caps the wait that a server asks for."""
 _PASSING: Final = (Unavailable, UpstreamTimeout)
-"""Errors of the server that may pass."""
+"""Transient errors of the server."""
 Send = Callable[[], Awaitable[Matrix]]
-"""One request. It may be sent again."""
+"""Sends one request; it can be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How large requests are, and how long trouble is waited out. Seconds."""
+    """Size and number of requests, and how long errors are retried. Times in seconds."""
 
     texts: int = 64
     characters: int = 400_000
-    """Of one request, unless one text alone is longer. Batches by tokens are the batcher's."""
+    """Per request, unless a single text is longer. The batcher limits tokens."""
     requests: int = 8
-    """Under way at a time, for documents: they mostly wait, the longer the farther away the server is."""
+    """Concurrent requests for documents: they mostly wait for the network."""
     attempts: int = 5
     first_wait: float = 0.5
     longest_wait: float = 30.0
-    """Longer than this the queue waits, not we."""
+    """For longer waits the job goes back to the queue."""
     wait_seconds: float = 600.0
-    """For documents to come within the rate limit …"""
+    """How long documents wait for the rate limit."""
     query_wait_seconds: float = 10.0
-    """… and for a query."""
+    """How long a query waits for the rate limit."""
 
 
 class RemoteEmbedder:
-    """Implements ``Embedder``. Its tokenizer is a stand-in: see ``pieces.py``."""
+    """Implements ``Embedder``. Its tokenizer is an approximation (``PieceTokenizer``)."""
 
     def __init__(
         self,
@@ -133,8 +133,8 @@ class RemoteEmbedder:
         jitter: Callable[[float, float], float] = random.uniform,
         images: ImageClient | None = None,
     ) -> None:
-        """``rate`` is shared by all who use the same key; ``jitter(a, b)`` answers a number between them;
-        ``images`` is the client once more, when its dialect takes pictures."""
+        """``rate`` is shared by all users of the same key; ``jitter(a, b)`` returns a number between them;
+        ``images`` is the same client if its dialect supports pictures."""
         self._model = model
         self._client = client
         self._images = images
@@ -169,7 +169,6 @@ class RemoteEmbedder:
         return self._retry_policy.requests
 
     def tokens_of(self, texts: Sequence[str], images: int = 0) -> int:
-        """What these cost here: our own count, in the measure in which the server's has differed so far."""
         return self._bill.tokens(sum(self._tokenizer.count(texts)), images)
 
     async def embed_query(self, text: str) -> Vector:
@@ -219,7 +218,7 @@ class RemoteEmbedder:
     async def _side_by_side(
         self, parts: Iterable[slice], send: Callable[[slice], Send], total: int
     ) -> Matrix:
-        """A request a part, some of them at a time; all rows in order."""
+        """One request per part, some of them concurrent; all rows in order."""
         rows = np.empty((total, self._model.dims), np.float32)
 
         async def one(part: slice) -> None:
@@ -230,7 +229,7 @@ class RemoteEmbedder:
         return rows
 
     def _parts(self, texts: Sequence[str]) -> Iterator[slice]:
-        """Requests: none over the limits, unless one text alone is."""
+        """Slices of texts within the request limits, unless a single text exceeds them."""
         batch_size = self.texts_a_request
         start, characters = 0, 0
         for index, text in enumerate(texts):
@@ -246,13 +245,13 @@ class RemoteEmbedder:
             yield slice(start, len(texts))
 
     async def _persist(self, send: Send, size: int, *, urgent: bool) -> Matrix:
-        """Send a request for ``size`` vectors until it succeeds, fails for good, or patience ends."""
+        """Send a request for ``size`` vectors; retry transient errors as the policy allows."""
         for attempt in range(1, self._retry_policy.attempts):
             try:
                 return await self._attempt(send, size, urgent=urgent)
             except RateLimited as exc:
                 if not _is_the_servers(exc):
-                    raise  # our own limit: it was waited for already
+                    raise  # our own limit, which was already waited for
                 if await self._hold(exc, attempt) > self._retry_policy.longest_wait:
                     raise
             except Misconfigured:
@@ -265,7 +264,7 @@ class RemoteEmbedder:
                     continue
                 closed = exc.details.get("retry_after")
                 if urgent and closed is not None:
-                    raise  # whoever asks would rather have an answer without us
+                    raise  # a search prefers results without this embedder to waiting
                 await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
         try:
             return await self._attempt(send, size, urgent=urgent)
@@ -275,7 +274,7 @@ class RemoteEmbedder:
             raise
 
     async def _try_harmless(self) -> None:
-        """Close no way when a harmless text is embedded: then the server fails at what we sent."""
+        """Reset the breaker if a harmless text succeeds: then only our texts make the server fail."""
         try:
             await self._rate.take(1, urgent=True, within=self._retry_policy.query_wait_seconds)
             await self._client.embed(self._prefixes.put([HARMLESS], query=False), query=False)
@@ -284,7 +283,7 @@ class RemoteEmbedder:
         self._breaker.good()
 
     def raise_if_unreachable(self) -> None:
-        """``GatewayUnreachable`` while the server is left alone: who has work to do before it asks can save that."""
+        """Raise ``GatewayUnreachable`` while the breaker blocks requests."""
         seconds = self._breaker.left()
         if seconds > 0:
             raise self._closed(seconds)
@@ -303,11 +302,11 @@ class RemoteEmbedder:
         except _PASSING as exc:
             self._breaker.bad()
             if not urgent and self._breaker.left() > 0 and not _says_when(exc):
-                # One that makes the server fail must not close the way of all others.
+                # A text that makes the server fail must not block all other requests.
                 await self._try_harmless()
             raise
         except LatentError:
-            self._breaker.good()  # it answers, if not as we would like
+            self._breaker.good()  # it answers, if only with an error
             raise
         self._breaker.good()
         return rows
@@ -319,19 +318,19 @@ class RemoteEmbedder:
 
     def _closed(self, seconds: float) -> GatewayUnreachable:
         return GatewayUnreachable(
-            f"{self._client.name} failed {self._breaker.failures} times in a row: it is asked again in "
+            f"{self._client.name} failed {self._breaker.failures} times in a row: the next try is in "
             f"{seconds:.0f} s",
             retry_after=seconds,
         )
 
     async def _hold(self, exc: LatentError, attempt: int) -> float:
-        """Hold all who share the key for as long as the server asks to; how long that is."""
+        """Pause all users of the key for as long as the server asks; returns the seconds."""
         seconds = self._backoff(attempt, exc.details.get("retry_after"))
         await self._rate.pause(seconds)
         return seconds
 
     def _backoff(self, attempt: int, requested_wait: float | None) -> float:
-        """Full jitter, or what the server asks for and a little more, so that not all come back at once."""
+        """Full jitter, or the wait that the server asks for plus a little jitter, to spread the retries."""
         ceiling = min(
             self._retry_policy.longest_wait, self._retry_policy.first_wait * 2 ** (attempt - 1)
         )
@@ -345,10 +344,10 @@ class RemoteEmbedder:
 
 
 def _is_the_servers(exc: LatentError) -> bool:
-    """Whether the server said so, and not our own limit or breaker."""
+    """Whether the error came from the server, not from our own limit or breaker."""
     return "upstream_status" in exc.details
 
 
 def _says_when(exc: LatentError) -> bool:
-    """Whether the server said when to come back, too."""
+    """Whether the server sent ``Retry-After``."""
     return _is_the_servers(exc) and "retry_after" in exc.details

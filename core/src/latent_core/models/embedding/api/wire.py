@@ -1,4 +1,4 @@
-"""One request to an embedder over HTTP, whatever its dialect, and what can be wrong with the answer."""
+"""Requests to an embedding endpoint in any dialect, and the checks of its responses."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ from latent_core.models.http.client import Files, ModelHttpClient, ModelServer
 from latent_core.telemetry.redaction import OwnKey
 
 BYTES_PER_NUMBER: Final = 40
-"""The most that a number and its white space take in an answer …"""
+"""Upper bound for a number and its white space in a response."""
 BYTES_AROUND: Final = 64 * 1024
-"""… and what may stand around them."""
+"""Upper bound for the rest of a response, and per vector."""
 _UNUSABLE_TEXT: Final = frozenset({400, 413, 422})
 _MODEL_UNKNOWN: Final = re.compile(
     r"model.{0,80}(not.found|does not exist|not exist|unknown|not.supported)|(unknown|no such) model",
     re.I,
 )
-"""Not every server says 404 then."""
+"""Text of servers that do not answer 404 for an unknown model."""
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingEndpoint:
-    """Where an embedder is reached, and as whom. A query of ``base_url`` is kept."""
+    """Address, key and model of an embedder. A query string in ``base_url`` is kept."""
 
     base_url: str
     api_key: SecretStr | None
     model: str
     dims: int
     seconds: float = 60.0
-    """For one request, from its first byte to the answer's last."""
+    """Deadline of a request, to the last byte of its response."""
     setting: str = "LLC_EMBED_BASE_URL"
-    """What gave the address …"""
+    """The setting of the address."""
     key_setting: str = "LLC_EMBED_API_KEY"
-    """… and the key."""
 
 
 class EmbeddingWire:
@@ -70,20 +69,20 @@ class EmbeddingWire:
         self._http = ModelHttpClient(server, connections=connections, seconds=endpoint.seconds)
 
     async def ask(self, request: dict[str, Any], count: int) -> Any:
-        """The JSON of the answer to ``request``, which asks for so many vectors.
+        """The JSON response to ``request``, which asks for ``count`` vectors.
 
-        ``RateLimited``, ``Unavailable`` and ``UpstreamTimeout`` may pass; ``IngestFailed`` and ``Misconfigured``
-        will not.
+        ``RateLimited``, ``Unavailable`` and ``UpstreamTimeout`` are transient; ``IngestFailed`` and ``Misconfigured``
+        are permanent.
         """
         body = orjson.dumps(request)
         return await self._http.post_json(body, max_bytes=self._max_bytes(count))
 
     async def ask_form(self, fields: dict[str, str], files: Files, count: int) -> Any:
-        """The same for a form with files."""
+        """Like ``ask``, for a form with files."""
         return await self._http.post_form(fields, files, max_bytes=self._max_bytes(count))
 
     def rows(self, vectors: Sequence[Any]) -> Rows:
-        """``vectors`` of an answer as numbers, of the width that the manifest says."""
+        """``vectors`` of a response as numbers, checked against the manifest's dims."""
         rows = np.empty((len(vectors), self.endpoint.dims), np.float64)
         for place, vector in enumerate(vectors):
             rows[place] = self._row(vector)
@@ -97,27 +96,27 @@ class EmbeddingWire:
 
     def _too_long(self, max_bytes: int) -> LatentError:
         return IngestFailed(
-            f"{self.name} answers more than {max_bytes} bytes, which {self.endpoint.dims} dimensions"
-            " cannot need: check the container's dims and the embedder"
+            f"{self.name} sends more than {max_bytes} bytes, too many for {self.endpoint.dims} dimensions:"
+            " check the container's dims and the embedder"
         )
 
     def _refused(self, status: int, answer_text: str) -> LatentError:
-        """The error for a status that will not pass."""
+        """The error of a permanent refusal."""
         if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(answer_text):
             return IngestFailed(
-                f"{self.name} refuses what it is to embed ({status}): {answer_text}",
+                f"{self.name} refuses this input ({status}): {answer_text}",
                 upstream_status=status,
             )
         setting, remedy = self._remedy(status)
         return Misconfigured(
             f"{self.name} is misconfigured here: it refuses the request ({status}): {answer_text}; {remedy}, restart, and"
-            " try what failed again (latent jobs requeue --failed)",
+            " requeue the failed jobs (latent jobs requeue --failed)",
             upstream_status=status,
             setting=setting,
         )
 
     def _remedy(self, status: int) -> tuple[str, str]:
-        """What is to be changed, and how."""
+        """The setting to change, and how."""
         address, key = self.endpoint.setting, self.endpoint.key_setting
         if status in (401, 403):
             return key, f"check {key}"
@@ -130,11 +129,11 @@ class EmbeddingWire:
     def _row(self, vector: Any) -> Rows:
         dims = self.endpoint.dims
         if not isinstance(vector, list):
-            raise IngestFailed(f"{self.name} answered an embedding that is not a list of numbers")
+            raise IngestFailed(f"{self.name} returned an embedding that is not a list of numbers")
         if len(vector) != dims:
             raise IngestFailed(
-                f"{self.name} answers {len(vector)} dimensions, but the container's manifest says {dims}:"
-                f" make a container with dims: {len(vector)}",
+                f"{self.name} returns {len(vector)} dimensions, but the container's manifest says {dims}:"
+                f" create a container with dims: {len(vector)}",
                 expected=dims,
                 found=len(vector),
             )
@@ -142,15 +141,15 @@ class EmbeddingWire:
             row = np.array(vector, np.float64)
         except (ValueError, TypeError, OverflowError) as exc:
             raise IngestFailed(
-                f"{self.name} answered an embedding with values that are no numbers"
+                f"{self.name} returned an embedding with values that are not numbers"
             ) from exc
         if row.ndim != 1:
-            raise IngestFailed(f"{self.name} answered an embedding of lists, not of numbers")
+            raise IngestFailed(f"{self.name} returned an embedding of lists, not of numbers")
         return row
 
 
 def reported_tokens(answer: Any) -> int:
-    """What the answer says it cost; 0 when it says nothing."""
+    """Tokens that the response reports; 0 if it reports none."""
     usage = answer.get("usage") if isinstance(answer, dict) else None
     total_tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
     return total_tokens if isinstance(total_tokens, int) and total_tokens > 0 else 0
@@ -168,14 +167,14 @@ def _url(endpoint: EmbeddingEndpoint, path: str) -> httpx.URL:
 
 class EmbeddingResponse(NamedTuple):
     rows: Matrix
-    """Unit vectors, in the order of what was sent."""
+    """Unit vectors, in the order of the inputs."""
     tokens: int
-    """What the server says it cost; 0 when it says nothing."""
+    """Tokens that the server reports; 0 if it reports none."""
 
 
 class DialectClient(Protocol):
-    """One dialect at one endpoint. ``RateLimited`` and ``Unavailable`` may pass; ``IngestFailed`` and
-    ``Invalid`` will not."""
+    """One dialect at one endpoint. ``RateLimited`` and ``Unavailable`` are transient; ``IngestFailed`` and
+    ``Invalid`` are permanent."""
 
     @property
     def name(self) -> str: ...
@@ -186,7 +185,7 @@ class DialectClient(Protocol):
 
 
 class ImageClient(DialectClient, Protocol):
-    """A dialect that takes pictures, too."""
+    """A dialect that also supports pictures."""
 
     images_a_request: int
 
@@ -194,15 +193,17 @@ class ImageClient(DialectClient, Protocol):
 
 
 def answered(wire: EmbeddingWire, answer: Any, vectors: Sequence[Any]) -> EmbeddingResponse:
-    """``vectors`` of an answer, of the width that the manifest says and of unit length."""
+    """``vectors`` of a response, checked against the manifest's dims and scaled to unit length."""
     return EmbeddingResponse(unit_rows(wire.rows(vectors), wire.name), reported_tokens(answer))
 
 
 def listed(wire: EmbeddingWire, answer: Any, key: str, expected: int, dialect: str) -> list[Any]:
-    """The list that stands under ``key``, an item for each that was asked for."""
+    """The list under ``key`` of a response, with ``expected`` items."""
     items = answer.get(key) if isinstance(answer, dict) else None
     if not isinstance(items, list):
-        raise IngestFailed(f"{wire.name} does not speak {dialect}: its answer has no list '{key}'")
+        raise IngestFailed(
+            f"{wire.name} does not speak {dialect}: its response has no list '{key}'"
+        )
     if len(items) != expected:
-        raise IngestFailed(f"{wire.name} answered {len(items)} vectors for {expected} texts")
+        raise IngestFailed(f"{wire.name} returned {len(items)} vectors for {expected} texts")
     return items
