@@ -30,7 +30,7 @@ from latent_core.domain.manifest.model import Manifest
 from latent_core.settings import Settings
 from latent_gateway.app import ROUTERS
 from latent_gateway.mcp.tools.port import schema_of
-from latent_gateway.mcp.discovery import tools_of
+from latent_gateway.mcp.tools.registry import tools_of
 from latent_gateway.openapi import GatewayApi
 
 CHANGES: Final = Path(__file__).with_name("surface_changes.yaml")

@@ -25,7 +25,7 @@ from latent_core.db.transfer import archives
 from latent_core.domain.job import ArchiveKind
 from latent_core.domain.manifest.model import Manifest
 from latent_gateway.app import ROUTERS
-from latent_gateway.mcp.discovery import tools_of
+from latent_gateway.mcp.tools.registry import tools_of
 from tests.support.archives import empty_archive
 from tests.support.harness.gateway_harness import (
     BASE,

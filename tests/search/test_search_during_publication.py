@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from latent_core.db.connection import Database
 from latent_core.search import service
-from latent_core.search.snippet import HydratedRows
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.ranking import Group
 from latent_workers.worker import working
 from tests.support.harness.gateway_harness import VAULT, GatewayHarness, furnished

@@ -16,7 +16,7 @@ from latent_core.db.documents.chunks import HitRow, PageFiles
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Display, Manifest, SearchMode
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.snippet import HydratedRows
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import ContainerPlan
 from latent_core.search.ranking import Group, RankedCandidate
 from latent_core.search.render import IMAGE_FROM, render

@@ -15,7 +15,7 @@ from latent_gateway.mcp.calls import Scope, ToolCall, may
 from latent_gateway.mcp.results import ToolResult
 from latent_gateway.mcp.server import run_tool
 from latent_gateway.mcp.tools.port import Arguments, Tool
-from latent_gateway.mcp.discovery import TOOLS, tools_of
+from latent_gateway.mcp.tools.registry import TOOLS, tools_of
 
 
 class Number(Arguments):

@@ -25,7 +25,7 @@ from latent_core.wire.search import (
 from latent_gateway.mcp.compact import compact, cut, fit
 from latent_gateway.mcp.results import MIN_CHARS, size
 from latent_gateway.mcp.tools.port import schema_of
-from latent_gateway.mcp.discovery import PAIR, TOOLS
+from latent_gateway.mcp.tools.registry import PAIR, TOOLS
 from latent_gateway.mcp.tools.search import SearchArguments, found
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=300)

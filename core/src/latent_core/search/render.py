@@ -23,7 +23,7 @@ from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.manifest.model import Display
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.snippet import HydratedRows
+from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT
 from latent_core.search.ranking import Group, RankedCandidate
 from latent_core.search.snippet import Snippet, make_snippet

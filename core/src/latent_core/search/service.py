@@ -16,7 +16,7 @@ from latent_core.search.container_search import ContainerCandidates, ContainerSe
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.fuse import fuse
-from latent_core.search.snippet import HydratedRows, hydrate
+from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
 from latent_core.search.ranking import (

@@ -60,7 +60,7 @@ from latent_gateway.mcp.guard import PATH
 from latent_gateway.mcp.prompts import PROMPTS
 from latent_gateway.mcp.results import ToolResult, answered, code_of, failed, problems
 from latent_gateway.mcp.tools.port import Tool
-from latent_gateway.mcp.discovery import tools_of
+from latent_gateway.mcp.tools.registry import tools_of
 
 logger = logging.getLogger(__name__)
 
