@@ -286,23 +286,25 @@ async def test_a_search_of_all_says_so_when_it_left_some_out(
     harness: GatewayHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"query": "glass"}
-    whole = await harness.ask_json("reader", "POST", "/v1/doc_search", body=body)
+    second = {"id": "second", "name": "Second"}
+    await harness.ask_json("owner", "POST", "/v1/containers", body={"manifest": second})
+    whole = await harness.ask_json("owner", "POST", "/v1/doc_search", body=body)
     assert not whole["partial"]
-    monkeypatch.setattr(search, "MAX_CONTAINERS", 0)
-    cut = await harness.ask_json("reader", "POST", "/v1/doc_search", body=body)
+    monkeypatch.setattr(search, "MAX_CONTAINERS", 1)
+    cut = await harness.ask_json("owner", "POST", "/v1/doc_search", body=body)
     assert cut["partial"]
     assert "List the ones you need" in cut["issues"][-1]["message"]
     named = {**body, "containers": [VAULT]}
     transport = httpx.ASGITransport(harness.app, client=("192.0.2.9", 1))
     headers = {"Origin": BASE}
     async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as browser:
-        await browser.post("/login", data={"token": harness.tokens["reader"]})
+        await browser.post("/login", data={"token": harness.tokens["owner"]})
         page = await browser.get("/console/search?q=glass")
         assert "not all answered" in page.text
         assert "List the ones you need" in page.text
         page = await browser.get(f"/console/search?q=glass&c={VAULT}")
         assert "List the ones you need" not in page.text
-    assert not (await harness.ask_json("reader", "POST", "/v1/doc_search", body=named))["partial"]
+    assert not (await harness.ask_json("owner", "POST", "/v1/doc_search", body=named))["partial"]
 
 
 async def test_an_archived_container_is_seen_by_its_owners_alone_and_searched_by_nobody(

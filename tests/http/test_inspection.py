@@ -116,7 +116,7 @@ async def test_inspect_lists_shows_and_measures(
     assert code == 0
     assert TIDES in out
     code, out, _ = await installation.cli("inspect", "-c", "guides", "--sizes")
-    assert (code, "characters a chunk" in out) == (0, True)
+    assert (code, "characters per chunk" in out) == (0, True)
 
 
 async def test_a_near_duplicate_is_listed_under_the_better_match_until_one_is_deleted(
