@@ -1,9 +1,9 @@
-"""Which chunks are alike, and which of them repeats which.
+"""Finds near-duplicate chunks, and which chunk repeats which.
 
-Comparing each vector with all others would keep the vector engine busy for many minutes a hundred thousand
-chunks. A signature of 256 bits tells, for almost nothing, which few are worth comparing: a bit is the side of
-a random plane the vector lies on, and two vectors at an angle differ in a bit with probability angle / pi
-(Charikar 2002). The comparison itself is exact.
+A comparison of every vector with all others would keep the vector engine busy for many minutes per hundred thousand
+chunks. A signature of 256 bits selects the few pairs that are worth comparing: each bit is the side of a random
+plane on which the vector lies, and two vectors differ in a bit with probability angle / pi (Charikar 2002). The
+comparison itself is exact.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from latent_core.domain.chunk import Matrix, Vector
 
 BITS: Final = 8 * SIGNATURE_BYTES
 DEVIATIONS: Final = 4.0
-"""Of two vectors exactly at the threshold, fewer than one pair in ten thousand differs in more bits than is allowed for."""
+"""Standard deviations: of pairs exactly at the threshold, fewer than one in ten thousand differs in more bits than
+allowed."""
 MAX_COMPARED: Final = 128
-"""A chunk is compared with so many others at most, the likeliest ones."""
+"""A chunk is compared with at most this many others, the most similar signatures first."""
 ROUNDING: Final = 1e-5
-"""What the cosine of equal vectors may lack of 1."""
+"""Rounding error of the cosine of equal vectors."""
 _BYTES_PER_NUMBER: Final = 4
 
 
 @lru_cache(maxsize=8)
 def _planes(dims: int) -> Matrix:
-    """Normals of ``BITS`` planes: (dims, BITS). The same on every machine and with every release of numpy."""
+    """Normals of ``BITS`` planes: (dims, BITS). The same on every machine and with every numpy release."""
     seed = f"latent planes {dims}".encode()
     drawn = hashlib.shake_128(seed).digest(dims * BITS * _BYTES_PER_NUMBER)
     # A sum of uniform numbers is normal enough, so that no direction is preferred.
@@ -42,7 +43,7 @@ def _planes(dims: int) -> Matrix:
 
 
 def sign(vectors: Matrix) -> NDArray[np.uint8]:
-    """Signatures of vectors, a row each."""
+    """Signatures of vectors, one row each."""
     return np.packbits(vectors @ _planes(vectors.shape[1]) > 0, axis=1)
 
 
@@ -51,14 +52,14 @@ def words(signatures: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def bits_allowed(threshold: float) -> int:
-    """In how many bits the signatures of vectors may differ whose cosine reaches ``threshold``."""
+    """The number of bits in which two signatures may differ if the cosine reaches ``threshold``."""
     share = math.acos(max(-1.0, min(1.0, threshold))) / math.pi
     spread = math.sqrt(BITS * share * (1 - share))
     return min(BITS, math.ceil(BITS * share + DEVIATIONS * spread))
 
 
 class NeighbourFinder:
-    """Finds those a chunk must be compared with, among all that were judged and those that are now."""
+    """Finds the chunks to compare with, among judged chunks and the current ones."""
 
     def __init__(self, known: Signatures, threshold: float) -> None:
         order = np.argsort(known.chunk_nos, kind="stable")
@@ -75,7 +76,7 @@ class NeighbourFinder:
         }
 
     def of(self, chunk_no: int, signature: NDArray[np.uint64]) -> list[int]:
-        """Ords whose signature is near: originals before ``chunk_no``, and later ones that may come to repeat it."""
+        """chunk_nos with a similar signature: originals before ``chunk_no``, and later chunks that may repeat it."""
         if not len(self._chunk_nos):
             return []
         differing = sum(
@@ -91,7 +92,7 @@ class NeighbourFinder:
 
 
 def alike(one: Iterable[Vector], other: Iterable[Vector], threshold: float) -> bool:
-    """Whether two chunks have as many windows as each other, and each pair of them is as near as ``threshold``."""
+    """Whether two chunks have the same number of windows, and each pair of windows reaches ``threshold``."""
     pairs = list(zip(list(one), list(other), strict=True))
     return bool(pairs) and all(cosine(a, b) >= threshold - ROUNDING for a, b in pairs)
 
@@ -102,12 +103,11 @@ def cosine(one: Vector, other: Vector) -> float:
 
 
 def judge(near: Mapping[int, Collection[int]], originals: Mapping[int, int]) -> dict[int, int]:
-    """New verdicts: a chunk repeats the earliest original it is like; one that repeats nothing is an original.
+    """New verdicts: a chunk repeats the earliest similar original; a chunk that repeats nothing is an original.
 
-    ``near`` names for each chunk to judge the visible ones it is like, ``originals`` the verdicts so far on
-    those. An original takes the later ones it is like from later originals. So the outcome is the same in
-    whatever order and batches chunks come and go, as long as each is judged again whose original ceased to
-    be one.
+    ``near`` maps each chunk to the visible chunks that are similar, ``originals`` has the verdicts so far. An
+    original takes over similar later chunks from later originals. So the result does not depend on order and
+    batches, if each chunk is judged again when its original disappears.
     """
     verdicts = {o: original for o, original in originals.items() if o not in near}
     found: dict[int, int] = {}

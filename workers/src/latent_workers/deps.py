@@ -1,4 +1,4 @@
-"""What job handlers stand on: handed in by the composition root."""
+"""The dependencies of job handlers, created by the composition root."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from latent_workers.sandbox.budget import Budget
 from latent_workers.sandbox.pool import Sandbox
 
 WALL_FACTOR: Final = 2.0
-"""A parser that waits for a busy machine is not at fault so soon."""
+"""The CPU limit times this is the wall-clock limit, so that a busy machine does not fail a parser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,15 @@ class Deps:
     """Children that draw pages."""
     publishing: Publisher
     resolve: Resolver = system_resolver
-    """Of the hosts of pages."""
+    """Resolves the hosts of web pages."""
     ocr: PageReader = field(default_factory=lambda: PageReader("off"))
 
     def embedder(self, space: Space) -> Embedder:
         return self.stack.embedders.for_space(space)
 
     def search_service(self, seconds: float | None = None) -> SearchService:
-        """For the searches of one job, one after the other. Its limiter is its own: what is measured does not wait for
-        other searches. ``seconds``: the deadline of each, by default the setting."""
+        """A search service for one job. Its own limiter keeps measurements free of waits for other searches.
+        ``seconds``: the deadline of each search; default the setting."""
         return SearchService(
             self.stack.search_stores(QueryCache()),
             NoLinks(),
@@ -53,7 +53,7 @@ class Deps:
         )
 
     def parse_budget(self) -> Budget:
-        """What the parser of one document may spend."""
+        """The budget of the parser for one document."""
         seconds = self.settings.parse_seconds
         return Budget(
             cpu_seconds=math.ceil(seconds),

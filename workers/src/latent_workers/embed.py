@@ -1,4 +1,4 @@
-"""Embed documents, their texts and pictures: one cache and one micro-batcher for each model, shared by all jobs of the worker."""
+"""Embeds documents, both texts and images: one cache and one batcher per model, shared by all jobs of the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from latent_workers.chunk.counting import WordCounter
 
 A_MILLION: Final = 1_000_000
 TEXTS_PER_STEP: Final = 256
-"""Texts of one job between two looks at its lease and two notes of its progress."""
+"""Texts of one job between two lease checks and progress updates."""
 
 
 class EmbedderLookup(Protocol):
@@ -32,7 +32,7 @@ class EmbedderLookup(Protocol):
 
 
 class DocumentEmbedding:
-    """Vectors of what documents say and show; what was embedded before, in whatever container, is not embedded again."""
+    """Vectors of texts and images. What has been embedded before, in any container, is not embedded again."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class DocumentEmbedding:
         *,
         price_per_million: float = 0.0,
     ) -> None:
-        """``price_per_million`` tokens of the remote embedder."""
+        """``price_per_million``: price of a million tokens of the remote embedder."""
         self._embedders = embedders
         self._db = db
         self._metrics = metrics
@@ -54,12 +54,12 @@ class DocumentEmbedding:
         self._batchers: list[Batcher] = []
 
     async def close(self) -> None:
-        """End the batchers, when no job uses them any more; the embedders belong to the stack."""
+        """Close the batchers when no job uses them any more; the stack owns the embedders."""
         for batcher in self._batchers:
             await batcher.close()
 
     def counter(self, space: Space) -> WordCounter:
-        """Counts tokens as the space's embedder does; kept, since it remembers words."""
+        """Counts tokens as the space's embedder does; kept, because it caches words."""
         embedder = self._embedders.for_space(space)
         key = embedder.model.key
         if key not in self._counters:
@@ -67,7 +67,7 @@ class DocumentEmbedding:
         return self._counters[key]
 
     def pieces(self, space: Space, text: str, picture: str | None) -> list[Piece]:
-        """What the space's embedder is sent of a chunk. Blocking."""
+        """The inputs of the space's embedder for a chunk. Blocking."""
         model = self._embedders.for_space(space).model
         return pieces(text, picture, self.counter(space), model)
 
@@ -81,9 +81,10 @@ class DocumentEmbedding:
         job_id: JobId | None = None,
         skipped_images: SkippedImages | None = None,
     ) -> Matrix:
-        """One row a text or picture. ``on_progress`` hears how many are done; what a server is sent is counted for ``job_id``.
+        """One row per text or image. ``on_progress`` gets the number of finished rows. Requests to a server are
+        counted for ``job_id``.
 
-        With ``skipped_images`` a picture that cannot be embedded has a row of zeros, which nobody may store.
+        With ``skipped_images``, an image that cannot be embedded gets a row of zeros, which must not be stored.
         """
         cached = self._for(space)
         parts: list[Matrix] = []
@@ -102,7 +103,8 @@ class DocumentEmbedding:
         return np.concatenate(parts) if parts else np.empty((0, space.dims), dtype=np.float32)
 
     def _counted(self, space: Space, given: Sequence[Piece], requested_count: int) -> float:
-        """Tokens of those texts of a step that a local model was asked for; their share, where some were known."""
+        """Tokens of those texts of a step that a local model had to embed; the share of new ones if some were
+        cached."""
         texts = [piece for piece in given if isinstance(piece, str)]
         return (
             sum(self.counter(space).count(texts)) * requested_count / len(given)
@@ -111,7 +113,7 @@ class DocumentEmbedding:
         )
 
     async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
-        """Whatever becomes of the job: it is paid for."""
+        """Counted whatever the outcome of the job: the requests are paid for."""
         usage = EmbedUsage(texts, tokens, tokens / A_MILLION * self._price)
         async with self._db.single() as conn:
             await embed_usage.add(

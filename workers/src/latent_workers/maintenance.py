@@ -1,4 +1,4 @@
-"""Now and then a worker looks for what killed processes and ended jobs have left behind."""
+"""Periodic maintenance: cleans up after killed processes and ended jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRINCIPAL: Final = "local:you"
 
 
 async def tidy(settings: Settings, stack: Stack) -> None:
-    """Look at the start and then every ten leases, until cancelled. What is found is removed by jobs."""
+    """Run at the start and then every ten leases, until cancelled. Jobs remove what it finds."""
     while True:
         try:
             await look(settings, stack)
@@ -35,8 +35,7 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One look: generations that nobody will publish, blobs that nothing refers to, texts of pictures,
-    counts of uploads that are old."""
+    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:

@@ -1,1 +1,1 @@
-"""``Parsed`` becomes chunks: the units that are retrieved. Pure functions, no I/O."""
+"""Turns a ``ParsedDocument`` into chunks, the units of retrieval. Pure functions without I/O."""

@@ -1,4 +1,4 @@
-"""Source code in windows of lines that overlap and prefer to end where a definition ends."""
+"""Source code in overlapping windows of lines, which end where a definition ends if possible."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from latent_workers.parse.parsed import ParsedDocument, TextBlock
 from latent_workers.parse.text.lines import Lines
 
 CHARS_PER_LINE: Final = 120
-"""A window holds so many characters for each line it may have: generated code has lines of any length."""
+"""Characters per line of a window's limit: generated code has lines of any length."""
 _OVERLAP_SHARE: Final = 4
-"""The overlap takes at most one part in so many of those characters."""
+"""The overlap takes at most this fraction of those characters."""
 _MAX_SYMBOLS: Final = 50
 _BLANK, _ANYWHERE = 98, 99
 """Ranks below those of all definitions."""
@@ -31,7 +31,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowLimits:
-    """Most lines of a window, and lines that neighbours share."""
+    """Maximum lines of a window, and lines that neighbours share."""
 
     lines: int
     overlap: int
@@ -42,15 +42,15 @@ class WindowLimits:
 
     @property
     def shared(self) -> int:
-        """Windows that share more than half would hardly get on."""
+        """At most half of the lines: windows that share more would hardly advance."""
         return min(self.overlap, self.lines // 2)
 
 
 def chunk_code(
     parsed: ParsedDocument, limits: WindowLimits, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
-    """Chunks in the order of the text. The embedder reads a window under the name of the definition in whose
-    middle it begins; not under that of the file, or a renamed file would be embedded anew."""
+    """Chunks in text order. The embedder reads a window below the name of the definition in which it starts, but
+    not below the file name: renaming a file must not change its vectors."""
     windows = list(_Cutter(parsed, limits).windows())
     texts = [parsed.text[w.place.offset_start : w.place.offset_end] for w in windows]
     embedded = [
@@ -87,13 +87,13 @@ def _meta(language: str | None, symbols: Sequence[str]) -> dict[str, Any]:
 class _Window:
     place: SourcePlace
     above: tuple[str, ...]
-    """The definition that began before it."""
+    """The definition that started before it."""
     symbols: tuple[str, ...]
-    """What is defined in it."""
+    """The definitions in it."""
 
 
 class _Cutter:
-    """The windows of one file, over its rows: lines, and the pieces of lines too long for a window."""
+    """The windows of one file, over its rows: lines, and parts of lines that are too long for a window."""
 
     def __init__(self, parsed: ParsedDocument, limits: WindowLimits) -> None:
         self._text = parsed.text
@@ -111,7 +111,7 @@ class _Cutter:
         self._ranks = self._ranked()
 
     def _cut_long_lines(self) -> None:
-        """Rows of lines of which some are too long for a window."""
+        """Rows of a file in which some lines are too long for a window."""
         rows: list[Span] = []
         numbers: list[int] = []
         for number, line in enumerate(self._rows, start=1):
@@ -136,7 +136,7 @@ class _Cutter:
             yield _Window(place, _above(inside, line), tuple(islice(symbols, _MAX_SYMBOLS)))
 
     def spans(self) -> Iterator[Span]:
-        """First row and the row after the last of each window; no window lies within its neighbour."""
+        """First row and end row of each window; no window is inside another."""
         first = self._next(0)
         fresh = first
         while first is not None and fresh is not None:
@@ -152,7 +152,7 @@ class _Cutter:
         return next((at for at in range(row, len(self._rows)) if self._filled[at]), None)
 
     def _furthest(self, first: int) -> int:
-        """The row after the last that a window may hold; it holds at least one."""
+        """The end row of the largest window from ``first``; at least one row."""
         last_row = min(first + self._limits.lines, len(self._rows))
         max_tokens = self._sizes[first] + self._limits.chars
         while last_row - 1 > first and self._sizes[last_row] - 1 > max_tokens:
@@ -160,8 +160,8 @@ class _Cutter:
         return last_row
 
     def _end(self, first: int, fresh: int) -> int:
-        """Where a window ends that must reach beyond row ``fresh``: with the file, else in its last third
-        before the outermost definition, else behind a blank line, else where it is full."""
+        """The end row of a window that must reach beyond ``fresh``: the end of the file; else, in its last third,
+        before the outermost definition or after a blank line; else its limit."""
         after = self._furthest(first)
         if self._next(after) is not None:
             earliest = max(first + (after - first) * 2 // 3, fresh + 1)
@@ -171,7 +171,7 @@ class _Cutter:
         return after
 
     def _shared(self, after: int) -> int:
-        """Rows at the end of a window that the next one begins with."""
+        """Rows at the end of a window with which the next one starts."""
         max_tokens = self._limits.chars // _OVERLAP_SHARE
         first = max(0, after - self._limits.shared)
         while first < after and self._sizes[after] - self._sizes[first] > max_tokens:
@@ -179,8 +179,8 @@ class _Cutter:
         return after - first
 
     def _ranked(self) -> list[int]:
-        """Of each row, how little it may be parted from the one above: the level of the definition that
-        begins there, then blank lines, then any other."""
+        """For each row, how good a cut before it is: the level of the definition that starts there, then blank
+        lines, then any other."""
         ranks = [_ANYWHERE, *map((_BLANK, _ANYWHERE).__getitem__, self._filled)]
         for block in self._blocks:
             if block.level:
@@ -188,7 +188,7 @@ class _Cutter:
         return ranks
 
     def _inside(self, first: int, last: int) -> list[TextBlock]:
-        """The blocks that hold some of the lines ``first`` to ``last``."""
+        """The blocks that overlap the lines ``first`` to ``last``."""
         at = max(0, bisect_right(self._firsts, first) - 1)
         after = bisect_right(self._firsts, last)
         return [block for block in self._blocks[at:after] if (block.line_end or 0) >= first]
@@ -202,7 +202,7 @@ def _sizes(rows: Sequence[Span]) -> list[int]:
 
 
 def _begins(block: TextBlock, line: int) -> bool:
-    """Whether a definition begins with ``block``, on ``line`` or below."""
+    """Whether ``block`` starts a definition on ``line`` or below."""
     return block.level is not None and bool(block.heading_path) and (block.line_start or 0) >= line
 
 
@@ -218,15 +218,15 @@ def _above(inside: Sequence[TextBlock], line: int) -> tuple[str, ...]:
 
 
 def _common(blocks: Sequence[TextBlock]) -> tuple[str, ...]:
-    """The definition that all of ``blocks`` lie in."""
+    """The innermost definition that contains all ``blocks``."""
     paths = [block.heading_path for block in blocks]
     same = takewhile(lambda parts: len(set(parts)) == 1, zip(*paths, strict=False))
     return tuple(parts[0] for parts in same)
 
 
 def _pieces(text: str, line: Span, last_row: int) -> list[Span]:
-    """The line, cut into pieces of at most ``last_row`` characters where it is longer: after white space or
-    punctuation, if the last half of a piece has any."""
+    """The line in pieces of at most ``last_row`` characters, cut after white space or punctuation if the last half
+    of a piece has any."""
     start, end = line
     pieces: list[Span] = []
     while end - start > last_row:

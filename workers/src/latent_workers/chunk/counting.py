@@ -1,4 +1,4 @@
-"""Counting tokens fast: texts repeat their words, and most tokenizers count each word by itself."""
+"""Fast token counts: texts repeat words, and most tokenizers count each word separately."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Final
 from latent_core.models.embedding.port import Tokenizer
 
 CHARS_PER_TOKEN: Final = 16
-"""Text counts as at least one token for so many characters, since some tokenizers take a word of any
-length for one unknown token."""
+"""Text counts as at least one token per this number of characters, since some tokenizers make one unknown token of
+a word of any length."""
 
 Split = tuple[list[str], int]
-"""Words of a text, and the number of its marks."""
+"""The words of a text, and the number of its punctuation marks."""
 
 _BATCH_CHARS: Final = 500_000
 _MAX_WORDS: Final = 300_000
@@ -41,16 +41,16 @@ _PROBES: Final = (
 class WordCounter:
     """A ``Tokenizer`` that counts each distinct word once.
 
-    WordPiece counts a text as the sum of its words, and each mark of ASCII as one; whether the tokenizer
-    at hand does is tried on samples. If not, texts are counted whole. Keep one for a process: it remembers
-    words across documents, up to a bound. May be used from several threads.
+    WordPiece counts a text as the sum of its words, and each ASCII mark as one token. Samples show whether a
+    tokenizer does so; if not, texts are counted whole. Keep one per process: it caches words across documents, up
+    to a bound. Thread-safe.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._words: dict[str, int] = {}
         self.additive = self._by_words(_PROBES) == list(tokenizer.count(_PROBES))
-        """Whether a text counts as much as its words together."""
+        """Whether the count of a text is the sum of its words."""
 
     def count(self, texts: Sequence[str]) -> list[int]:
         if not self.additive:
@@ -82,7 +82,7 @@ class WordCounter:
             self._words = {}
 
     def _apart(self, words: Sequence[str]) -> Iterator[int]:
-        """The tokens of each word, read in one text: a tokenizer takes longer over as many of their own."""
+        """The tokens of each word, counted in one text, because many small texts take longer."""
         starts = [start for start, _ in self._tokenizer.offsets(" ".join(words))]
         ends = accumulate((len(word) + 1 for word in words), initial=0)
         for first, after in pairwise(bisect_left(starts, end) for end in ends):
@@ -94,8 +94,8 @@ def _summed(split: Sequence[Split], known: Mapping[str, int]) -> list[int]:
 
 
 def _split(text: str, controls: bool) -> Split:
-    """The words of ``text`` without the marks of ASCII, and how many of those it holds. Words beyond
-    printable ASCII stay whole: their parts may count otherwise together than apart."""
+    """The words of ``text`` without ASCII marks, and the number of these marks. Words beyond printable ASCII stay
+    whole: the tokens of their parts may not add up."""
     whole: list[str] = []
     if controls or not text.isascii():
         is_plain = _is_printable if controls else str.isascii
@@ -116,7 +116,7 @@ def _has_controls(text: str) -> bool:
 
 
 def cost_of(tokens: int, chars: int) -> int:
-    """What a text of so many tokens and characters takes of a budget."""
+    """The part of a budget that a text of this many tokens and characters uses."""
     return max(tokens, -(-chars // CHARS_PER_TOKEN))
 
 

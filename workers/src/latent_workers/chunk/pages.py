@@ -1,4 +1,4 @@
-"""Each drawn page of a document as a chunk of its own, for an embedder that reads pictures."""
+"""Image chunks: each drawn page of a document, and each image, as a chunk for embedders that read images."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def page_chunks(
     source_type: SourceType,
     tokenizer: Tokenizer,
 ) -> list[DraftChunk]:
-    """A chunk for each page in ``pictures``. Its text is the page's, by which words find it, too; a page without
-    words is called by the document's title and its number."""
+    """A chunk for each page in ``pictures``. Its text is the page's text, for the keyword search; a page without
+    words gets the document's title and its number."""
     drafts: list[DraftChunk] = []
     start = 0
     for page in parsed.pages:
@@ -50,18 +50,18 @@ def _counted(drafts: Sequence[DraftChunk], tokenizer: Tokenizer) -> list[DraftCh
 
 
 NAMELESS = "image"
-"""What is embedded of an image that neither shows nor is called anything."""
+"""The text of an image without words and without a name."""
 
 
 def with_name(parsed: ParsedDocument) -> ParsedDocument:
-    """``parsed``; without words in the picture, its name is its text."""
+    """``parsed``; without words in the image, its name is its text."""
     if has_words(parsed.text):
         return parsed
     return replace(parsed, text=parsed.title or NAMELESS, blocks=())
 
 
 def image_chunk(parsed: ParsedDocument, tokenizer: Tokenizer) -> DraftChunk:
-    """The whole of ``parsed.text``; the embedder, which reads text, reads the title before it."""
+    """One chunk with all of ``parsed.text``; for embedders of text, after the title."""
     text = parsed.text
     title = parsed.title or ""
     embed_text = f"{title}\n\n{text}" if title and title not in text else text

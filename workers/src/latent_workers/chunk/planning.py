@@ -1,4 +1,4 @@
-"""Which piece of the text goes into which chunk."""
+"""Plans which part of the text goes into which chunk."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from latent_workers.chunk.tables import RowGroup
 from latent_workers.parse.parsed import ParsedDocument, TextBlock
 
 WHOLE_FENCE: Final = 32
-"""Budgets a code fence may fill before it is cut at lines."""
+"""Token budgets that a code fence may fill before it is cut at lines."""
 _CONTEXT_SHARE: Final = 4
-"""Headings take at most one part in so many of what the embedder reads."""
+"""Headings take at most this fraction of the embedder's input."""
 _CAPTION_CHARS: Final = 200
 
 
@@ -30,16 +30,16 @@ class ChunkLimits:
     overlap: int
     table_rows: int
     whole_fences: bool
-    """Whether a code block is a fence, to be kept whole, rather than a file of code."""
+    """Whether a code block is a fence, which stays whole, and not a file of code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """A chunk before it is written: ``start`` to ``end`` of the text, made of ``pieces`` or table rows."""
+    """A chunk before it is written: ``start`` to ``end`` of the text, from ``pieces`` or table rows."""
 
     section: Section
     context: tuple[str, ...]
-    """Headings the embedder reads with it, outermost first."""
+    """Headings that the embedder reads with it, outermost first."""
     start: int
     end: int
     pieces: tuple[PackingPiece, ...] = ()
@@ -60,7 +60,7 @@ class ChunkPlanner:
         self._contexts: dict[tuple[str, ...], tuple[tuple[str, ...], int]] = {}
 
     def plans(self) -> list[ChunkPlan]:
-        """Chunks in the order of the text; what has no words goes with its neighbour."""
+        """Chunks in text order. Text without words joins its neighbour."""
         blocks = self._parsed.blocks
         # Tables are counted again by rows; here the counter meets all words in one go.
         counts = iter(self._counter.count([block.text for block in blocks]))
@@ -149,14 +149,14 @@ def _all_headings(run: Sequence[PackingPiece]) -> bool:
 
 
 def _caption(block: TextBlock | None) -> str:
-    """A short paragraph right above a table tells what it shows."""
+    """A short paragraph directly above a table counts as its caption."""
     if block is None or block.kind is not BlockType.PARAGRAPH or len(block.text) > _CAPTION_CHARS:
         return ""
     return " ".join(block.text.split())
 
 
 def _join(planned: list[ChunkPlan], plan: ChunkPlan, text: str) -> None:
-    """Append ``plan``, or let it and the last one be one chunk where either has no words."""
+    """Append ``plan``, or join it with the last one if either has no words."""
     last = planned[-1] if planned else None
     if last is not None and last.section.page == plan.section.page:
         if not has_words(text[plan.start : plan.end]):

@@ -1,4 +1,4 @@
-"""Too long a block is cut where it hurts least: at items, sentences, lines, words, at last anywhere."""
+"""Splits a block that is too long: at items, sentences, lines, words, or anywhere if nothing else fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SENTENCE_END: Final = re.compile(
 _ITEM: Final = re.compile(r"(?:\r\n|\n|\r)(?=[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t])")
 _WORD: Final = re.compile(r"\S+")
 _MAX_TOKENISED: Final = 50_000
-"""A longer word is no word, and is cut by length alone."""
+"""A longer word is cut by length without counting its tokens."""
 _ROW_MARKS: Final = ("|", "\t")
 
 Span = tuple[int, int]
@@ -27,7 +27,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PackingPiece:
-    """An atom of packing."""
+    """The smallest unit of packing."""
 
     start: int
     end: int
@@ -36,13 +36,13 @@ class PackingPiece:
 
     @property
     def cost(self) -> int:
-        """What it takes of a chunk's budget."""
+        """The part of a chunk's budget that it uses."""
         return cost_of(self.tokens, self.end - self.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Cutter:
-    """Cuts spans of ``text`` into pieces of at most ``limit`` tokens; white space may fall between."""
+    """Cuts spans of ``text`` into pieces of at most ``limit`` tokens; white space between pieces is dropped."""
 
     text: str
     counter: WordCounter
@@ -50,7 +50,7 @@ class Cutter:
     """Tokens of a run of words: small, so that two chunks can share the last run."""
 
     def cut(self, whole: PackingPiece, limit: int) -> list[PackingPiece]:
-        """The pieces of ``whole``, which together hold all of it but white space."""
+        """Pieces that together contain all of it except white space."""
         return list(self._refine(whole, _patterns(whole, self.text), limit))
 
     def _refine(
@@ -84,7 +84,7 @@ class Cutter:
             yield run
 
     def _anywhere(self, word: PackingPiece, limit: int) -> Iterator[PackingPiece]:
-        """A word over the limit, cut between its tokens, and by length where one token is too long."""
+        """A word over the limit, cut between its tokens, and by length if one token is too long."""
         text = self.text[word.start : word.end]
         size = min(limit, self.grain)
         marks = (
@@ -116,14 +116,14 @@ def _patterns(piece: PackingPiece, text: str) -> tuple[re.Pattern[str], ...]:
 
 
 def _is_rows(text: str) -> bool:
-    """Whether most lines hold column marks: a table in plain text, cut between its rows."""
+    """Whether most lines contain column marks: a table in plain text, which is cut between rows."""
     lines = text.splitlines()
     marked = sum(1 for line in lines if any(mark in line for mark in _ROW_MARKS))
     return marked * 2 > len(lines)
 
 
 def _parts(text: str, piece: PackingPiece, pattern: re.Pattern[str]) -> Iterator[Span]:
-    """Between the matches of ``pattern``, each part without white space at its end."""
+    """The parts between the matches of ``pattern``, without white space at their ends."""
     start, end = piece.start, piece.end
     for match in (*pattern.finditer(text, start, end), None):
         stop = match.end() if match else end

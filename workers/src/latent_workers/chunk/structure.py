@@ -1,7 +1,7 @@
-"""Sections of structured data: a value with its key path, split by its children when over budget.
+"""Structured data in chunks by key path, and the sections and packing that all chunkers use.
 
-Named values at the top of a document are sections of their own; below, a value is one chunk when it
-fits, and its children else. Small neighbours go together under the key path of their parent.
+Named values at the top of a document are sections. Below, a value is one chunk if it fits, else its children are.
+Small neighbours share a chunk below the key path of their parent.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from latent_workers.parse.text.lines import Lines
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Blocks under one heading; headings that have no text of their own go with what follows them."""
+    """Blocks below one heading. Headings without text join the following section."""
 
     path: tuple[str, ...]
     page: int | None
     blocks: tuple[TextBlock, ...]
     headings: tuple[tuple[int, str], ...]
-    """Where each heading stands, and its words."""
+    """The offset and the words of each heading."""
 
     def block_at(self, offset: int) -> TextBlock:
-        """The block that holds ``offset``, or the next one."""
+        """The block that contains ``offset``, or the next one."""
         place = bisect_right(self.blocks, offset, key=lambda block: block.offset_end)
         return self.blocks[min(place, len(self.blocks) - 1)]
 
 
 def sections(blocks: Sequence[TextBlock]) -> Iterator[Section]:
-    """Cut ``blocks`` at pages, and at headings once there is something to cut off.
+    """Split the blocks at pages, and at headings once there is text before them.
 
-    A block that runs over to another page belongs to the one where it starts.
+    A block that continues on another page belongs to the page where it starts.
     """
     current: list[TextBlock] = []
     filled = False
@@ -55,7 +55,7 @@ def sections(blocks: Sequence[TextBlock]) -> Iterator[Section]:
 
 
 def has_words(text: str) -> bool:
-    """Whether there is a letter or a digit: a rule or a row of stars is nothing to find."""
+    """Whether there is a letter or a digit: a rule or a row of stars is not searchable."""
     return any(map(str.isalnum, text))
 
 
@@ -81,7 +81,7 @@ _REPEATABLE = (BlockType.PARAGRAPH, BlockType.LIST)
 def pack(
     pieces: Sequence[PackingPiece], max_tokens: int, overlap: int
 ) -> Iterator[list[PackingPiece]]:
-    """Runs of pieces of at most ``max_tokens`` tokens; a piece over it stands alone but for its headings.
+    """Runs of pieces of at most ``max_tokens`` tokens. A piece over the limit is alone, except for its headings.
 
     Neighbours share whole pieces of prose up to ``overlap`` tokens.
     """
@@ -99,14 +99,14 @@ def pack(
 
 
 def _only_headings(pieces: Sequence[PackingPiece], max_tokens: int) -> bool:
-    """Headings go with what they head, unless they fill a chunk themselves."""
+    """Headings join the text below them, unless they fill a chunk themselves."""
     return all(piece.kind is BlockType.HEADING for piece in pieces) and (
         sum(piece.cost for piece in pieces) * 2 <= max_tokens
     )
 
 
 def _tail(pieces: Sequence[PackingPiece], overlap: int) -> list[PackingPiece]:
-    """The last pieces, never all, that may be shared with the next chunk."""
+    """The last pieces, never all, that the next chunk may share."""
     kept: list[PackingPiece] = []
     for piece in reversed(pieces[1:]):
         if piece.kind not in _REPEATABLE or piece.cost > overlap:
@@ -118,11 +118,11 @@ def _tail(pieces: Sequence[PackingPiece], overlap: int) -> list[PackingPiece]:
 
 SEPARATOR: Final = " > "
 _SHARE: Final = 4
-"""Headings take at most one part in so many of what the embedder reads."""
+"""Headings take at most this fraction of the embedder's input."""
 
 
 def fitting(path: Sequence[str], budget: int, counter: WordCounter) -> tuple[tuple[str, ...], int]:
-    """The innermost headings of ``path`` that fit their share of the budget, and what they cost."""
+    """The innermost headings of ``path`` that fit their share of the budget, and their cost."""
     kept: list[str] = []
     cost = 0
     for heading, tokens in zip(path[::-1], counter.count(path[::-1]), strict=True):
@@ -135,15 +135,15 @@ def fitting(path: Sequence[str], budget: int, counter: WordCounter) -> tuple[tup
 
 
 def under(path: Sequence[str], text: str, budget: int, counter: WordCounter) -> str:
-    """``text`` with the headings that fit above it."""
+    """``text`` below the headings that fit."""
     headings = SEPARATOR.join(fitting(path, budget, counter)[0])
     return f"{headings}\n\n{text}" if headings else text
 
 
 _ALONE_SHARE: Final = 4
-"""A value of one part in so many of the budget is not packed with others."""
+"""A value of this fraction of the budget is not packed with others."""
 _MAX_SECTIONS: Final = 64
-"""Documents of more named values are tables: their small values are packed."""
+"""A document with more named values is a table: its small values are packed."""
 
 Path = tuple[str, ...]
 Span = tuple[int, int]
@@ -151,13 +151,13 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _ChunkPart:
-    """A chunk before it is written: blocks, or pieces of one, by their offsets."""
+    """A chunk before it is written: blocks, or parts of one, by their offsets."""
 
     path: Path
     spans: tuple[Span, ...]
     cost: int
     heading: bool = False
-    """It holds no more than headings."""
+    """It contains only headings."""
 
     @property
     def start(self) -> int:
@@ -170,7 +170,7 @@ class _ChunkPart:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Neighbouring blocks under one child of a value, or one block of the value itself."""
+    """Neighbouring blocks below one child of a value, or one block of the value itself."""
 
     path: Path
     atoms: range
@@ -180,7 +180,7 @@ class _Item:
 def chunk_structure(
     parsed: ParsedDocument, source_type: SourceType, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
-    """Chunks in the order of the text, each within the budget."""
+    """Chunks in text order, each within the budget."""
     sections = _Sections(parsed, budget_tokens, counter)
     parts = _glued(list(sections.parts()), sections)
     return list(_StructureWriter(parsed, source_type, sections).write(parts))
@@ -206,7 +206,7 @@ class _Sections:
         yield from self._section((), range(len(self.blocks)))
 
     def context(self, path: Path) -> tuple[tuple[str, ...], int]:
-        """What is read above a part, and what it costs."""
+        """The headings above a part, and their cost."""
         if path not in self._contexts:
             self._contexts[path] = fitting(path, self.budget, self.counter)
         return self._contexts[path]
@@ -285,7 +285,7 @@ class _Sections:
         return len(path) > depth and path[depth] == key
 
     def _cut(self, path: Path, atoms: range) -> Iterator[_ChunkPart]:
-        """A block over budget, cut at its lines."""
+        """A block over the budget, cut at its lines."""
         block, tokens = self.blocks[atoms.start], self._tokens[atoms.start]
         whole = PackingPiece(block.offset_start, block.offset_end, BlockType.CODE, tokens)
         pieces = self._cutter.cut(whole, self.max_tokens(path))
@@ -295,7 +295,7 @@ class _Sections:
 
 
 def _glued(parts: Sequence[_ChunkPart], sections: _Sections) -> list[_ChunkPart]:
-    """Headings go with what follows, and what has no words with a neighbour, as far as they fit."""
+    """Joins headings with the following part, and parts without words with a neighbour, as far as they fit."""
     glued: list[_ChunkPart] = []
     for part in reversed(parts):
         below = glued[-1] if glued else None
@@ -335,8 +335,8 @@ class _StructureWriter:
         self._lines = Lines(parsed.text)
 
     def write(self, parts: Sequence[_ChunkPart]) -> Iterator[DraftChunk]:
-        """A tokenizer that counts a whole as more than its parts makes a part too long: then it is halved,
-        and read without its headings when it cannot be."""
+        """If the tokenizer counts a whole as more than its parts, a part is too long: then it is halved, or
+        embedded without its headings if it cannot be halved."""
         texts = [self._reading(part) for part in parts]
         counts = self._sections.counter.count(texts)
         for part, text, tokens in zip(parts, texts, counts, strict=True):

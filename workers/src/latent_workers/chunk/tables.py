@@ -1,4 +1,4 @@
-"""Tables: row groups that can stand alone, and what the embedder reads of them."""
+"""Tables: row groups that make sense alone, and their text for the embedder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class MarkdownTable:
-    """Rows by their offsets; the header is the first row and its delimiter, if it has them."""
+    """A Markdown table by the offsets of its rows; the header is the first row with its delimiter, if there is one."""
 
     text: str
     header: tuple[Span, ...]
@@ -36,7 +36,7 @@ class MarkdownTable:
 
     @property
     def head(self) -> str:
-        """What stands above the first row, with its line end; nothing for a table without header."""
+        """The header with its line end; empty for a table without one."""
         after = self.rows[0][0] if self.rows else self.header[-1][1]
         return self.text[self.header[0][0] : after] if self.header else ""
 
@@ -46,7 +46,7 @@ class MarkdownTable:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows ``first`` to ``last`` of a table, from 0. The first group also holds the header."""
+    """Rows ``first`` to ``last`` of a table, from 0. The first group also contains the header."""
 
     table: MarkdownTable
     first: int
@@ -54,11 +54,11 @@ class RowGroup:
     number: int | None = None
     """``None`` when the table is whole."""
     repeated: str = ""
-    """The header, for groups that do not hold it."""
+    """The header, for groups that do not contain it."""
 
     @property
     def span(self) -> Span:
-        """From the header, in the first group, or the first row, to the end of the last row."""
+        """From the header (first group) or the first row to the end of the last row."""
         top = self.table.header if self.first == 0 else ()
         lines = (*top, *self.table.rows[self.first : self.last + 1])
         return lines[0][0], lines[-1][1]
@@ -76,8 +76,8 @@ def groups(
 ) -> Iterator[RowGroup]:
     """Groups of at most ``max_rows`` rows that fit ``max_tokens`` tokens with the header; at least one row.
 
-    A header takes at most half of the room for rows: what the embedder reads is fitted in any case. One of
-    many times the room is not repeated, or a table of nothing but header would grow with its rows.
+    A header takes at most half of the budget; a longer header is not repeated, or a table that consists of its
+    header would grow with its rows.
     """
     # The line of dashes below the header says nothing and is not counted.
     lines = [*table.header[:1], *table.rows]
@@ -93,7 +93,7 @@ def groups(
 
 
 def _cuts(costs: Sequence[int], max_rows: int, max_tokens: int) -> list[int]:
-    """Numbers of the rows that begin a group."""
+    """The first row of each group."""
     cuts = [0]
     total = 0
     for index, cost in enumerate(costs):
@@ -105,7 +105,7 @@ def _cuts(costs: Sequence[int], max_rows: int, max_tokens: int) -> list[int]:
 
 
 def identity(table: MarkdownTable, path: Sequence[str], occurrence: int) -> str:
-    """Id of a table in its document: the same for all its groups, and when rows are added."""
+    """Id of a table in its document: the same for all its groups, and stable when rows are added."""
     named = "\n".join([*path, table.head, str(occurrence)])
     return hashlib.sha256(named.encode("utf-8")).hexdigest()[:_ID_CHARS]
 
@@ -128,7 +128,7 @@ def _plain(cell: str) -> str:
 
 
 def summary(group: RowGroup, context: Iterable[str]) -> Iterator[str]:
-    """Lines for the embedder, most telling first: where the table stands, its columns, its rows."""
+    """Lines for the embedder, most important first: the place of the table, its columns, its rows."""
     yield from context
     table = group.table
     columns = [column for column in table.columns() if column]
@@ -141,7 +141,7 @@ def summary(group: RowGroup, context: Iterable[str]) -> Iterator[str]:
 
 
 def fitted(lines: Iterable[str], max_tokens: int, counter: WordCounter) -> str:
-    """As many of ``lines`` as fit; the first that does not is shortened by words."""
+    """As many of ``lines`` as fit; the first that does not fit is shortened by words."""
     kept: list[str] = []
     left = max_tokens
     remaining_lines = iter(lines)

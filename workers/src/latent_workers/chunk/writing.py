@@ -1,4 +1,4 @@
-"""Plans become chunks: the raw evidence, and what the embedder reads of it."""
+"""Writes planned chunks: the raw text, and the text for the embedder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from latent_workers.parse.text.lines import Lines
 
 
 class PagePlaces:
-    """Pages stand in the text one after the other, with one character between two."""
+    """Pages follow each other in the text with one character between two."""
 
     def __init__(self, pages: Sequence[ParsedPage]) -> None:
         self._numbers = [page.number for page in pages]
@@ -39,7 +39,7 @@ class PagePlaces:
         return bool(self._numbers)
 
     def at(self, offset: int) -> int:
-        """The page of the character at ``offset``; what stands between two belongs to the first."""
+        """The page of the character at ``offset``; the character between two pages belongs to the first."""
         return self._numbers[bisect_right(self._starts, offset) - 1]
 
 
@@ -57,13 +57,12 @@ def chunk(
     code_lines: int = 180,
     code_overlap: int = 30,
 ) -> list[DraftChunk]:
-    """Chunks in the order of the text. ``overlap`` is a share of the budget, ``table_rows`` the most
-    rows of one chunk, ``code_lines`` the most lines of a window of code, of which neighbours share
-    ``code_overlap``.
+    """Chunks in text order. ``overlap`` is a share of the budget, ``table_rows`` the maximum rows of a chunk,
+    ``code_lines`` the maximum lines of a window of code, and ``code_overlap`` the lines that neighbours share.
 
-    ``text`` is ``parsed.text[offset_start:offset_end]``, but for the later row groups of a table:
-    theirs begins with the table's header, repeated, and ``meta["repeated_chars"]`` tells its length.
-    Many documents are chunked faster with one ``WordCounter`` as their tokenizer.
+    ``text`` is ``parsed.text[offset_start:offset_end]``, except for later row groups of a table: their text starts
+    with the repeated header, and ``meta["repeated_chars"]`` is its length. Use one ``WordCounter`` as the tokenizer
+    of many documents, which is faster.
     """
     counter = tokenizer if isinstance(tokenizer, WordCounter) else WordCounter(tokenizer)
     if source_type is SourceType.CODE:
@@ -85,7 +84,7 @@ _SEPARATOR = " > "
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
-    """What the embedder reads of a plan, and its tokens."""
+    """The embedder's text of a plan, and its tokens."""
 
     plan: ChunkPlan
     text: str
@@ -114,8 +113,8 @@ class ChunkWriter:
         return drafts
 
     def _readings(self, plans: Sequence[ChunkPlan]) -> list[PlanText]:
-        """Readings within the budget. A tokenizer that counts a whole as more than its parts makes a
-        plan too long: then it is halved."""
+        """Texts within the budget. If the tokenizer counts a whole as more than its parts, a plan is too long: then
+        it is halved."""
         readings: list[PlanText] = []
         for reading in self._counted(plans):
             if reading.tokens <= self._budget:
@@ -127,7 +126,7 @@ class ChunkWriter:
         return readings
 
     def _counted(self, plans: Sequence[ChunkPlan]) -> Iterator[PlanText]:
-        """Pieces of an additive tokenizer are counted already; all else is counted in one go."""
+        """Pieces of an additive tokenizer are counted already; all others are counted together."""
         above = [self._headings(plan) for plan in plans]
         texts = [self._text_of(plan, heads) for plan, heads in zip(plans, above, strict=True)]
         known = [self._counter.additive and _is_spaced(plan.pieces) for plan in plans]
@@ -141,7 +140,7 @@ class ChunkWriter:
             yield PlanText(plan, text, count + pieces)
 
     def _bare(self, reading: PlanText) -> PlanText:
-        """Without the headings, if that brings it within the budget."""
+        """Without the headings, if that makes it fit the budget."""
         if reading.plan.group is not None:
             return reading
         text = self._text_of(reading.plan, "")
@@ -149,7 +148,7 @@ class ChunkWriter:
         return PlanText(reading.plan, text, tokens) if tokens <= self._budget else reading
 
     def _headings(self, plan: ChunkPlan) -> str:
-        """The headings above a chunk that do not stand in it."""
+        """The headings above a chunk that are not in its text."""
         inside = {text for at, text in plan.section.headings if plan.start <= at < plan.end}
         return _SEPARATOR.join(part for part in plan.context if part not in inside)
 
@@ -198,7 +197,7 @@ class ChunkWriter:
 
 
 def _is_spaced(pieces: Sequence[PackingPiece]) -> bool:
-    """Whether white space stands between all pieces: only then do their counts add up."""
+    """Whether white space separates all pieces: only then do their counts add up."""
     return bool(pieces) and all(one.end < other.start for one, other in pairwise(pieces))
 
 
@@ -210,7 +209,7 @@ def _halves(plan: ChunkPlan) -> Iterator[ChunkPlan]:
 
 
 def _block_type(plan: ChunkPlan) -> BlockType:
-    """The kind that most of the chunk is; headings alone are a paragraph."""
+    """The most frequent block type of the chunk; headings alone count as a paragraph."""
     if plan.group is not None:
         return BlockType.TABLE
     sizes: Counts[BlockType] = Counts()
@@ -227,7 +226,7 @@ def drafts_of(
     counter: Tokenizer,
     window: int,
 ) -> tuple[ParsedDocument, list[DraftChunk]]:
-    """The drafts, and the text they are of: an image without words is its name. Blocking."""
+    """The drafts and their text: an image without words gets its name. Blocking."""
     if source_type is SourceType.IMAGE:
         named = with_name(parsed)
         return named, [image_chunk(named, counter)]

@@ -1,7 +1,8 @@
-"""A page as a browser shows it, for containers with ``web.javascript``: the optional extra ``browser`` and a Chromium.
+"""A page as a browser shows it, for containers with ``web.javascript``: the optional extra ``browser`` and a
+Chromium.
 
-The browser has no network: names do not resolve for it, and its proxy is a closed port. Every request it makes is
-answered by the ``WebFetcher``, so its guard, its limits and its deadline hold for scripts as for pages.
+The browser has no network: names do not resolve, and its proxy is a closed port. The ``WebFetcher`` answers its
+requests, so its guard, limits and deadline also apply to scripts.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from latent_workers.fetch.web import Download, WebFetcher
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 200
-"""Of one page; what it asks for beyond them fails."""
+"""Per page; further requests fail."""
 SETTLE_SECONDS: Final = 5.0
-"""How long a page that never falls silent is waited for."""
+"""Maximum wait for a page that keeps sending requests."""
 MAX_CHARACTERS: Final = 20_000_000
 
 _NEEDED: Final = frozenset({"document", "script", "stylesheet", "xhr", "fetch"})
-"""Kinds of requests that decide the text; pictures, fonts and films do not."""
+"""Kinds of requests that affect the text; images, fonts and videos do not."""
 _ARGUMENTS: Final = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
     "--proxy-server=http://127.0.0.1:9",
@@ -87,7 +88,7 @@ async def _content(started: Any, executable: Path, answers: _Answers) -> str:
 
 @dataclass(slots=True)
 class _Answers:
-    """Answers a browser's requests with what the guard lets through."""
+    """Answers a browser's requests with what the guard allows."""
 
     fetcher: WebFetcher
     download: Download

@@ -1,8 +1,8 @@
-"""Which addresses a page may be fetched from: the public internet, and what the operator names.
+"""Allowed addresses of pages: the public internet, and origins that the operator allows.
 
-A URL comes from whoever may add documents; what it names must not be a machine that only this one can reach (a
-metadata service, a router, a neighbour). No predicate of ``ipaddress`` is complete for this (``is_global`` lets the
-wire servers of two clouds pass), so the list is our own.
+A URL comes from anyone who may add documents. It must not name a machine that only this one can reach (a metadata
+service, a router, a neighbour). No predicate of ``ipaddress`` is complete for this (``is_global`` allows the
+metadata servers of two clouds), so the list is our own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESOLVE_SECONDS: Final = 15.0
 MAX_ADDRESSES: Final = 64
 
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Addresses of a host, as text, the best first. Raises what ``socket.getaddrinfo`` raises."""
+"""Addresses of a host, as text, best first. Raises what ``socket.getaddrinfo`` raises."""
 
 # The IANA registry of special IPv4 addresses, multicast and reserved, and Azure's wire server.
 _CLOSED_V4: Final = tuple(
@@ -46,7 +46,7 @@ _CLOSED_V6: Final = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Whether ``address`` (no name) belongs to the public internet; False for what is no address."""
+    """Whether ``address`` (not a name) belongs to the public internet; False for an invalid address."""
     try:
         parsed: IPv4Address | IPv6Address = ip_address(address)
     except ValueError:
@@ -59,15 +59,15 @@ def is_public(address: str) -> bool:
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """What the machine's own resolver says, in its order."""
+    """The addresses from the system's resolver, in its order."""
     found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class AddressGuard:
-    """Says where a request for an address may connect to. A name is resolved once for each request.
+    """Decides where a request may connect to. A name is resolved once per request.
 
-    ``allowed``: origins (``WebAddress.origin``) the operator vouches for, whatever they resolve to.
+    ``allowed``: origins (``WebAddress.origin``) that the operator allows, whatever they resolve to.
     """
 
     def __init__(self, resolve: Resolver, allowed: Collection[str] = ()) -> None:
@@ -75,10 +75,10 @@ class AddressGuard:
         self._allowed = frozenset(allowed)
 
     async def admit(self, address: WebAddress) -> list[str]:
-        """The addresses of ``address``' host, all of them good; connect to these and ask no resolver again.
+        """The allowed addresses of the host of ``address``. Connect to these without resolving the name again.
 
-        ``Forbidden`` when a single one is not; ``IngestFailed`` when there is none; ``Unavailable`` and ``TimedOut``
-        when the name cannot be resolved now.
+        Raises ``Forbidden`` if one of them is not allowed, ``IngestFailed`` if there is none, ``Unavailable`` or
+        ``TimedOut`` if the name cannot be resolved now.
         """
         check_port(address, self._allowed)
         found = await self._addresses(address)
@@ -109,7 +109,8 @@ class AddressGuard:
 
 
 def not_public(address: WebAddress) -> Forbidden:
-    """The address itself is not told: who may add documents need not learn the names of a private network."""
+    """The error does not contain the address: users who may add documents must not learn the names of a private
+    network."""
     return Forbidden(
         f"'{address.host}' is not on the public internet; an operator may allow it with "
         f"LLC_FETCH_ALLOW={address.origin}",

@@ -1,4 +1,5 @@
-"""What a server's answer means: a page, nothing new, a way on, or a reason why not."""
+"""The meaning of a server's response: a page, not modified, a redirect, or an error; and its name, type and
+encoding."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from latent_core.domain.web_address import WebAddress
 from latent_workers.parse.signatures import EXTENSIONS, MIME_TYPES
 
 LONGEST_WAIT: Final = 3600.0
-"""Seconds; a server that asks for more is asked again after this."""
+"""Seconds. Longer waits that a server asks for are shortened to this."""
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _PAGES: Final = frozenset({200, 203})
@@ -37,7 +38,7 @@ _MAX_CAUSES: Final = 10
 
 
 def redirect(response: httpx.Response) -> str | None:
-    """Where the answer sends us, None when it does not."""
+    """The target of a redirect; None if it is not one."""
     if response.status_code not in _REDIRECTS:
         return None
     location: str = response.headers.get("location", "").strip()
@@ -45,12 +46,12 @@ def redirect(response: httpx.Response) -> str | None:
 
 
 def unchanged(response: httpx.Response) -> bool:
-    """Whether the server, asked so, says that it has nothing new."""
+    """Whether the server says that the page has not changed."""
     return response.status_code == 304
 
 
 def check(response: httpx.Response, address: WebAddress) -> None:
-    """Nothing for a page; otherwise raises what its status means."""
+    """Returns for a page; otherwise raises the error of its status."""
     status = response.status_code
     if status in _PAGES:
         return
@@ -65,7 +66,7 @@ def check(response: httpx.Response, address: WebAddress) -> None:
 
 
 def retry_after(response: httpx.Response) -> float | None:
-    """Seconds the server asks to wait, within reason: a number or a date (RFC 9110 §10.2.3)."""
+    """Seconds to wait, bounded: ``Retry-After`` is a number or a date (RFC 9110 §10.2.3)."""
     value: str = response.headers.get("retry-after", "").strip()
     if value.isdecimal() and value.isascii():
         return min(float(value[:12]), LONGEST_WAIT)
@@ -76,7 +77,7 @@ def retry_after(response: httpx.Response) -> float | None:
 
 
 def moment_of(value: str | None) -> datetime | None:
-    """An HTTP date, None for what is none."""
+    """An HTTP date; None if it is not valid."""
     try:
         moment = parsedate_to_datetime(value or "")
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -95,7 +96,7 @@ def no_connection(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
 
 
 def broken(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
-    """While the answer came."""
+    """The error for a connection that breaks during the response."""
     if isinstance(exc, httpx.TimeoutException):
         return Unavailable(f"{address} fell silent while it was fetched; it is tried again")
     if isinstance(exc, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
@@ -104,7 +105,7 @@ def broken(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
 
 
 def certificate_trouble(exc: BaseException) -> ssl.SSLCertVerificationError | None:
-    """What was wrong with the certificate, if that is why there is no connection."""
+    """The certificate error, if that is why there is no connection."""
     cause: BaseException | None = exc
     for _ in range(_MAX_CAUSES):
         if cause is None or isinstance(cause, ssl.SSLCertVerificationError):
@@ -124,7 +125,7 @@ _SAYS_NOTHING: Final = frozenset(
         "unknown/unknown",
     }
 )
-"""Types that servers give to what they do not know; then the name decides."""
+"""Types that servers use for unknown files; then the name decides."""
 _SUFFIXES: Final = {
     SourceType.WEB: ".html",
     SourceType.PDF: ".pdf",
@@ -137,16 +138,16 @@ _HTML: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 HEAD_BYTES: Final = 1024
-"""How much of a page ``named`` looks at."""
+"""Bytes of a page that ``named`` reads."""
 
 
 def plain_type(content_type: str) -> str:
-    """Without parameters, in small letters."""
+    """The type without parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()
 
 
 def named(filename: str, content_type: str, head: bytes) -> str:
-    """``filename``, with the suffix of what the server says it sent, or of what it plainly is."""
+    """``filename`` with the suffix of the type that the server declares, or that the first bytes show."""
     kind = _kind(filename, plain_type(content_type), head)
     suffix = _SUFFIXES.get(kind) if kind is not None else None
     if suffix is None or _by_name(filename) is kind:
@@ -177,7 +178,7 @@ _NAMES: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 
 
 def inflater_for(encoding: str) -> Inflater | None:
-    """What undoes a ``Content-Encoding``, None for none; ``IngestFailed`` for one that was not asked for."""
+    """The decoder of a ``Content-Encoding``, None for none; ``IngestFailed`` for one that was not requested."""
     name = encoding.strip().lower()
     if name in ("", "identity"):
         return None
@@ -187,17 +188,17 @@ def inflater_for(encoding: str) -> Inflater | None:
 
 
 class Inflater:
-    """One compressed body. ``window_bits`` as zlib takes them."""
+    """Decodes one compressed body. ``window_bits`` as in zlib."""
 
     def __init__(self, window_bits: int) -> None:
         self._bits = window_bits
         self._inner = zlib.decompressobj(window_bits)
         self._begun = False
         self._behind = b""
-        """What came after the end of a member, too little to tell whether it begins another."""
+        """Bytes after the end of a gzip member, too few to see whether another one begins."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Pieces of at most ``PIECE`` bytes; what is not asked for is not inflated."""
+        """Pieces of at most ``PIECE`` bytes; nothing is decoded beyond what is consumed."""
         more = bool(data)
         while more:
             if self._inner.eof and not self._begins_again(data):
@@ -212,7 +213,7 @@ class Inflater:
             more = bool(data) or (len(piece) == PIECE and not ended)
 
     def finish(self) -> None:
-        """``Unavailable`` when the body stopped in the middle."""
+        """Raises ``Unavailable`` if the body is incomplete."""
         if self._begun and not self._inner.eof:
             raise Unavailable("the page was cut off in the middle; it is fetched again")
 
@@ -229,7 +230,7 @@ class Inflater:
         return piece
 
     def _begins_again(self, data: bytes) -> bool:
-        """Whether another member of a gzip stream begins; anything else behind its end is padding."""
+        """Whether another gzip member begins; anything else after the end is padding."""
         start = (self._behind + data)[: len(_MAGIC)]
         if self._bits != _GZIP or not _MAGIC.startswith(start):
             self._bits = _RAW  # nothing can follow any more

@@ -1,7 +1,8 @@
-"""One page over HTTP: every address checked by the guard, every hop by hand, bounded in bytes and in time.
+"""Fetches one page over HTTP: the guard checks every address, redirects are followed explicitly, and bytes and time
+are bounded.
 
-No cookies, no proxies and no settings from the environment, no redirect that is not looked at, and no name that is
-resolved twice: the connection goes to the address the guard has seen, under the name that was asked for.
+No cookies, no proxies, no settings from the environment, and no name is resolved twice: the connection goes to the
+address that the guard has checked, with the requested host name.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from latent_workers.fetch.responses import ACCEPTED, inflater_for
 USER_AGENT: Final = "latent-containers/0.1 (fetches single pages at its user's request)"
 MAX_REDIRECTS: Final = 3
 MAX_CONNECTIONS: Final = 4
-"""Addresses of a host that are tried when they do not answer."""
+"""Addresses of a host that are tried if they do not answer."""
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 30.0
 MAX_VALIDATOR: Final = 512
@@ -59,20 +60,20 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A page in a temporary file, which is the caller's to remove."""
+    """A page in a temporary file, which the caller removes."""
 
     path: Path
     sha256: Sha256
     bytes: int
     url: WebAddress
-    """Where it was found, redirects followed."""
+    """Its address after redirects."""
     content_type: str
     etag: str | None
     last_modified: str | None
 
 
 class WebFetcher:
-    """Fetches single pages into ``folder``, each of at most ``limit`` bytes and within ``seconds``."""
+    """Fetches single pages into ``folder``, each of at most ``limit`` bytes within ``seconds``."""
 
     def __init__(
         self,
@@ -95,10 +96,10 @@ class WebFetcher:
         known: Validators | None = None,
         checkpoint: Checkpoint = _nothing,
     ) -> Download | None:
-        """The page at ``address``; None when it is what ``known`` was said about.
+        """The page at ``address``; None if it has not changed since ``known``.
 
-        Transient: ``Unavailable``, ``TimedOut``, ``RateLimited``. For good: ``Forbidden`` (the guard), ``IngestFailed``
-        (no such page), ``TooLarge``.
+        Transient errors: ``Unavailable``, ``TimedOut``, ``RateLimited``. Final errors: ``Forbidden`` (the guard),
+        ``IngestFailed`` (no such page), ``TooLarge``.
         """
         try:
             async with asyncio.timeout(self._seconds):
@@ -129,7 +130,7 @@ class WebFetcher:
     async def _requested(
         self, address: WebAddress, known: Validators | None
     ) -> AsyncIterator[httpx.Response]:
-        """The beginning of an answer, from the first of the host's addresses that takes the connection."""
+        """The start of a response, from the first of the host's addresses that accepts a connection."""
         ips = await self._guard.admit(address)
         headers = _headers(address, known)
         for last, ip in _marked(ips[:MAX_CONNECTIONS]):
@@ -197,7 +198,7 @@ class WebFetcher:
 
 
 class _Sink:
-    """Where the bytes go, decompressed, hashed and counted; for a thread."""
+    """Writes, decodes, hashes and counts the bytes, in a thread."""
 
     def __init__(self, file: IO[bytes], limit: int, encoding: str) -> None:
         self._file = file
@@ -207,7 +208,7 @@ class _Sink:
         self.size = 0
 
     def take(self, data: bytes) -> bool:
-        """False when it is more than the limit; nothing beyond it is written."""
+        """False above the limit; nothing beyond it is written."""
         return all(map(self._put, self._inflater.feed(data) if self._inflater else (data,)))
 
     def close(self) -> None:
@@ -251,12 +252,12 @@ def _headers(address: WebAddress, known: Validators | None) -> dict[str, str]:
 
 
 def _was_given(known: Validators | None, address: WebAddress) -> bool:
-    """A validator means something only where it was given."""
+    """A validator is only sent to the address that issued it."""
     return known is not None and known.final_url == str(address)
 
 
 def _request(address: WebAddress, ip: str, headers: dict[str, str]) -> httpx.Request:
-    """To ``ip``, under the host's name: its certificate is checked, and its site is asked for."""
+    """The request to ``ip`` with the host's name, which the certificate must match."""
     url = httpx.URL(
         scheme=address.scheme, host=ip, port=address.port, raw_path=address.target.encode("ascii")
     )
@@ -265,7 +266,7 @@ def _request(address: WebAddress, ip: str, headers: dict[str, str]) -> httpx.Req
 
 
 def _marked(ips: list[str]) -> list[tuple[bool, str]]:
-    """Each with whether it is the last."""
+    """Each address, and whether it is the last."""
     return [(index == len(ips), ip) for index, ip in enumerate(ips, start=1)]
 
 
@@ -277,7 +278,7 @@ def _redirected(address: WebAddress, location: str) -> WebAddress:
 
 
 def _line(value: str | None) -> str | None:
-    """A header that can be kept and sent back."""
+    """A header value that can be stored and sent again."""
     if value is None or not value or len(value) > MAX_VALIDATOR or trouble(value) is not None:
         return None
     return value if value.isascii() else None

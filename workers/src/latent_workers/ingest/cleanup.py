@@ -1,4 +1,4 @@
-"""What an attempt leaves behind when its job is given up: orphaned points and bytes, which nobody sees."""
+"""Cleans up after a job that has failed for good: orphaned points and blobs, which are invisible."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ logger = logging.getLogger(__name__)
 async def cleanup_on_failure(
     ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]] = ()
 ) -> AsyncIterator[None]:
-    """When the block ends the job without success, have the ``staged`` generations purged and blobs looked at.
+    """If the block ends the job without success, enqueue the purge of the ``staged`` generations and a check of
+    blobs.
 
-    The purge looks for itself whether one became live: a commit may have succeeded whose answer was lost.
-    An attempt that is followed by another one leaves this to it, and a lost lease to whoever holds it now.
+    The purge checks whether a generation has become live: a commit may have succeeded although its answer was lost.
+    If another attempt follows, the cleanup is left to it; after a lost lease, to the new holder.
     """
     try:
         yield
@@ -38,7 +39,7 @@ async def cleanup_on_failure(
 
 
 def was_the_last(ctx: JobContext, error: Exception) -> bool:
-    """Whether no other attempt follows one that ended so."""
+    """Whether no other attempt follows after this error."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return isinstance(error, JobCancelled) or is_final(ctx.job, error)
@@ -46,10 +47,10 @@ def was_the_last(ctx: JobContext, error: Exception) -> bool:
 
 @asynccontextmanager
 async def private_folder() -> AsyncIterator[None]:
-    """For what needs much room at once, as an archive does: a store that is full spends an attempt here.
+    """A temporary folder for large files such as archives. In this block, a full store costs an attempt.
 
-    What such a job has stored may be what fills the store. Waiting for others to make room it would keep theirs for
-    ever; with its last attempt it gives it back.
+    The files of such a job may be the reason why the store is full. If it waited for free space, it would keep them
+    for ever; with its last attempt it releases them.
     """
     try:
         yield
@@ -80,7 +81,7 @@ async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]
 
 @contextmanager
 def requeued(as_: type[Unavailable] = Unavailable) -> Iterator[None]:
-    """``NotFound`` of the collection of what is searched becomes ``as_``, which is tried again later."""
+    """``NotFound`` of the live collection becomes ``as_``, which leads to another attempt."""
     try:
         yield
     except NotFound as exc:

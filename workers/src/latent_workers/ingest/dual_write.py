@@ -1,7 +1,7 @@
-"""Write a generation into the spaces beside the live one, too: one that is being built, one that is kept.
+"""Writes a generation also into the other spaces: one that is being built, and one that is kept for a rollback.
 
-Nothing that is wrong there keeps a document from coming in. What a space then lacks is known, since only a
-publication or a refresh says that it is there: a build makes up for it, a way back is refused until it is done.
+An error there does not stop the document. The missing vectors are known, because only a publication or a refresh
+records them: a build adds them, and a rollback is refused until then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DUAL_WRITE_SPACES: Final = frozenset({SpaceState.BUILDING, SpaceState.LIVE, Spac
 
 
 async def dual_write_spaces(deps: Deps, container: Container) -> list[Space]:
-    """The container's other collections, a space each: the live one's reading of a collection counts most."""
+    """The container's other collections, one space each; the live space has priority in a shared collection."""
     async with deps.stack.db.reading() as conn:
         spaces = await containers.spaces(conn, container.id)
     found = {container.space.collection_id: container.space}
@@ -40,7 +40,7 @@ async def dual_write_spaces(deps: Deps, container: Container) -> list[Space]:
 async def stage_dual_write(
     ctx: JobContext, deps: Deps, container: Container, addressed: Sequence[AddressedChunk]
 ) -> dict[int, list[int]]:
-    """Collections that hold the vectors as well, each with the number of points of every chunk."""
+    """The collections that now have the vectors, each with the number of points of every chunk."""
     written: dict[int, list[int]] = {}
     for space in await dual_write_spaces(deps, container):
         try:
@@ -82,4 +82,4 @@ async def _stage(
 
 
 async def _nobody(_done: int) -> None:
-    """The live space's progress is what is told."""
+    """Only the progress of the live space is reported."""

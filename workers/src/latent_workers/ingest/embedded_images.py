@@ -1,4 +1,4 @@
-"""Pictures that are embedded: drawn before the document is published, since their vectors are part of it."""
+"""Draws images before the document is published, for embedders that read images: their vectors are part of it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from latent_workers.ingest.page_drawing import DrawnPages, RenderPayload, draw
 from latent_workers.ingest.prepare import PreparedDocument
 
 PICTURED: Final = frozenset({SourceType.IMAGE, SourceType.PDF})
-"""What is more than its text. Pages of the others are drawn from their text: their vectors would tell nothing new."""
+"""Types whose pages show more than their text. Pages of the others are rendered from their text, and their vectors
+would add nothing."""
 
 
 async def with_pictures(
@@ -28,10 +29,10 @@ async def with_pictures(
     payload: RenderPayload,
     made: PreparedDocument,
 ) -> PreparedDocument:
-    """``made`` with its pages drawn, where the container's embedder reads pictures: an image is embedded as it
-    looks, and each page of a PDF is a chunk beside those of its text.
+    """``made`` with its pages drawn, if the container's embedder reads images: an image is embedded as it looks,
+    and each page of a PDF becomes a chunk beside the text chunks.
 
-    What cannot be drawn is found by its text, and the job that draws pages later tells why it has no image.
+    A page that cannot be drawn is found by its text; the render job later says why it has no image.
     """
     if not _reads_images(deps, container, payload.source_type):
         return made

@@ -1,4 +1,4 @@
-"""Fetch: the bytes of a source as a local file, stored by their hash before anything is made of them."""
+"""The original: the bytes of a source as a local file, stored by their hash before anything is derived from them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from latent_workers.deps import Deps
 
 PIECE: Final = 1024 * 1024
 COPIES: Final = 3
-"""A file that changes while it is copied is copied again so often."""
+"""Attempts to copy a file that changes during the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The bytes of a source. ``path`` belongs to the blob store: read it, never change it."""
+    """The bytes of a source. The blob store owns ``path``: do not change it."""
 
     path: Path
     sha256: Sha256
@@ -38,7 +38,7 @@ class Original:
 
 
 def stored(payload: IngestPayload, original: Original) -> IngestPayload:
-    """``payload``, naming the stored bytes: a later turn or attempt takes the same state of the file."""
+    """``payload`` with the stored bytes: later steps and attempts use the same version of the file."""
     return payload.model_copy(
         update={
             "sha256": original.sha256,
@@ -70,7 +70,7 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
 async def _from_folder(
     ctx: JobContext, deps: Deps, source: Path, payload: IngestPayload
 ) -> Original:
-    """A file below an ingest root; what its sender says of its times wins over the file's own."""
+    """A file below an ingest root; times from the sender have priority over the file's own."""
     limit = deps.settings.max_upload_bytes
     copy, sha256, status = await asyncio.to_thread(
         _copy, source, deps.settings.ingest_roots, deps.stack.tmp, limit
@@ -89,7 +89,7 @@ async def _from_folder(
 def _copy(
     source: Path, roots: tuple[Path, ...], folder: Path, limit: int
 ) -> tuple[Path, Sha256, os.stat_result]:
-    """Copy a file that may be changing: what is stored is one state of it, and its time is of that state."""
+    """Copy a file that may change: the copy is one consistent version, with the modification time of that version."""
     for _ in range(COPIES):
         try:
             copied = _copy_once(source, roots, folder, limit)
@@ -105,7 +105,7 @@ def _copy(
 def _copy_once(
     source: Path, roots: tuple[Path, ...], folder: Path, limit: int
 ) -> tuple[Path, Sha256, os.stat_result] | None:
-    """None when the file changed meanwhile. Nothing is left in ``folder`` but what is answered."""
+    """None if the file changed during the copy. On return ``folder`` contains only the result."""
     with NamedTemporaryFile(dir=folder, prefix="fetch-", delete=False) as copy:
         path = Path(copy.name)
         try:
@@ -139,7 +139,7 @@ def _fill(
 
 
 def _refuse_strange(source: Path, roots: tuple[Path, ...], opened: os.stat_result) -> None:
-    """The file that was opened must be the one below a root: its name may have come to mean another meanwhile."""
+    """The opened file must be below a root: its name may point elsewhere by now."""
     if not stat.S_ISREG(opened.st_mode):
         raise IngestFailed(f"'{source.name}' is no file")
     meant = source.resolve(strict=True)

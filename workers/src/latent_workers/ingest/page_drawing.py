@@ -1,4 +1,4 @@
-"""Draw pages, and store each image before anything refers to it: garbage if the attempt ends in between."""
+"""Draws pages and stores each image before a row refers to it; if the attempt ends in between, it is garbage."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class RenderPayload(BaseModel):
     source_type: SourceType
     charset: str | None = None
     sanitize_rules: tuple[str, ...] = ()
-    """By which a web page was read, with ``charset``: its pages show the lines its chunks know."""
+    """The rules and the charset with which a web page was parsed: its images must show the lines of its chunks."""
 
 
 @dataclass(slots=True)
 class DrawnPages:
-    """Pages whose images are stored and not noted yet."""
+    """Pages with stored images and without rows."""
 
     rows: list[PageRow] = field(default_factory=list)
     refs: list[BlobRef] = field(default_factory=list)
@@ -49,7 +49,7 @@ class DrawnPages:
 async def draw(
     ctx: JobContext, deps: Deps, manifest: Manifest, payload: RenderPayload
 ) -> AsyncGenerator[tuple[PageRow, BlobRef]]:
-    """The pages of a stored original, one by one; what was left out is warned of at the end."""
+    """The pages of a stored original, one by one. Warnings name skipped pages at the end."""
     path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
     options = _options(manifest, payload.source_type)
 

@@ -1,4 +1,4 @@
-"""Make a generation: chunk, analyse, embed, and store the vectors where nothing sees them yet."""
+"""Prepares a generation: chunk, analyse, embed, and store the vectors, which stay invisible."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ __all__ = ["HANDLER"]
 CHARS_FOR_LANGUAGE: Final = 20_000
 Progress = Callable[[int, int], Awaitable[None]]
 Store = Callable[[], Coroutine[Any, Any, None]]
-"""Stores vectors that were made; durable on return, and the same when it is done again."""
+"""Stores prepared vectors. Durable on return, and idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedDocument:
-    """What a document became, before it has a place in its container."""
+    """A parsed and chunked document before it has a place in its container."""
 
     parsed: ParsedDocument
-    """Without its text and blocks: the drafts say all, and a book would stand in memory twice."""
+    """Without text and blocks: the drafts contain them, and a book would be in memory twice."""
     drafts: list[DraftChunk]
     language: str
     drawn: DrawnPages | None = None
-    """Its pages, when they were drawn to be embedded; else a job draws them once it is published."""
+    """Its pages, if they were drawn for the embedder; else a job draws them after publication."""
 
     def live(
         self,
@@ -75,7 +75,7 @@ class PreparedDocument:
         given_meta: str | None = None,
         validators: dict[str, Any] | None = None,
     ) -> LiveGeneration:
-        """The document's row; ``title`` is used when the source names none, ``meta`` is the whole."""
+        """The document's row; ``title`` is the fallback, ``meta`` is complete."""
         return LiveGeneration(
             title=self.parsed.title or title,
             source_type=self.drafts[0].source_type.value,
@@ -92,7 +92,7 @@ class PreparedDocument:
         )
 
     def page_rows(self) -> list[PageRow]:
-        """Pages the source itself has; images that were not drawn yet follow."""
+        """Pages of the source; images that are not drawn yet follow later."""
         drawn = {row.page: row for row in self.drawn.rows} if self.drawn is not None else {}
         own = [
             replace(drawn[p.number], text=p.text)
@@ -104,7 +104,7 @@ class PreparedDocument:
         return own + [row for page, row in drawn.items() if page not in named]
 
     def provenance(self, container: Container, source_type: SourceType) -> dict[str, Any]:
-        """Lineage of every chunk (DESIGN §12.5)."""
+        """Provenance of every chunk (DESIGN §12.5)."""
         handler = f"{source_type.value} parser"
         if self.parsed.ocr is not None and self.parsed.ocr.pages:
             handler += f", {self.parsed.ocr.engine}"
@@ -117,7 +117,7 @@ class PreparedDocument:
 
 
 def recipe_of(container: Container) -> str:
-    """What decides chunks beside their content, as listings compare it."""
+    """The settings that determine chunks besides the content, as listings compare them."""
     return recipe(container.manifest)
 
 
@@ -128,8 +128,8 @@ def fingerprint(
     detected: DetectedType,
     payload: IngestPayload,
 ) -> str:
-    """Hash of everything that decides the chunks: the same means nothing is to be done. Their vectors are made
-    anew by a refresh, not by adding the document again."""
+    """Hash of everything that determines the chunks: if it is the same, there is nothing to do. It does not cover
+    the embedder: a refresh creates new vectors."""
     deciding: dict[str, Any] = {
         "content": sha256,
         "source_type": detected.source_type.value,
@@ -146,12 +146,12 @@ def fingerprint(
 
 
 def fingerprint_of_scans(printed: str, engine: str) -> str:
-    """``printed`` for a document with scanned pages: another OCR engine reads them anew."""
+    """``printed`` for a document with scanned pages: another OCR engine reads them again."""
     return hashlib.sha256(f"{printed}\n{engine}".encode()).hexdigest()
 
 
 WRITTEN_FOR_MACHINES: Final = (SourceType.CODE, SourceType.YAML, SourceType.JSON)
-"""Their texts are code, however little of them looks like it."""
+"""Types whose text is code, even if little of it looks like code."""
 
 
 async def make(
@@ -183,7 +183,7 @@ def _make(
 
 
 def _language(parsed: ParsedDocument, source_type: SourceType) -> str:
-    """What the text is written in; where too little of it tells, what the source says of itself."""
+    """The language of the text; if there is too little text, the language that the source declares."""
     detected = detect_language(parsed.text[:CHARS_FOR_LANGUAGE])
     if detected == DEFAULT and source_type in WRITTEN_FOR_MACHINES:
         return CODE
@@ -213,8 +213,8 @@ async def stage(
     *,
     on_progress: Progress | None = None,
 ) -> list[StoredGeneration]:
-    """Number, analyse and embed the chunks of generations and store their vectors, in every space of the
-    container; in the order of ``work``."""
+    """Number, analyse and embed the chunks of generations and store their vectors in every space of the container,
+    in the order of ``work``."""
     stored, store = await embed(ctx, deps, container, work, on_progress=on_progress)
     await store()
     return stored
@@ -228,8 +228,8 @@ async def embed(
     *,
     on_progress: Progress | None = None,
 ) -> tuple[list[StoredGeneration], Store]:
-    """As ``stage``, but the vectors of the space that is searched are left to be stored: for small documents,
-    several of which can be stored at once."""
+    """As ``stage``, but the vectors of the live space are not stored yet: several small documents are stored
+    together later."""
     total = sum(len(made.drafts) for _, made in work)
     await ctx.checkpoint()
     async with deps.stack.db.single() as conn:  # commits before the first outside write
@@ -279,7 +279,7 @@ async def embed(
 def _apart(
     staged: Sequence[list[StagedChunk]], written: Mapping[int, list[int]], searched: int
 ) -> list[StoredGeneration]:
-    """What was counted over all generations, a generation each."""
+    """Splits the counts over all generations into one per generation."""
     apart: list[StoredGeneration] = []
     start = 0
     for mine in staged:
@@ -315,8 +315,8 @@ SECONDS_BETWEEN_LOOKS: Final = 300.0
 
 
 async def unless_archived(ctx: JobContext, deps: Deps) -> Container | None:
-    """The job's container, or None when the job was put back, for a while and with all its attempts: nothing is
-    published by it now. ``NotFound`` without the container."""
+    """The job's container, or None if it is archived: then the job is requeued with all its attempts. ``NotFound``
+    without the container."""
     async with deps.stack.db.reading() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:

@@ -1,4 +1,4 @@
-"""Whether a page that is live needs to be sent again: only if it would not be made again just as it is."""
+"""Whether a page must be fetched again: only if its stored bytes would not give the live document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 
 
 def detected_in(path: Path, payload: IngestPayload) -> DetectedType:
-    """What the file at ``path`` is, by its first bytes and what was said about it; ``IngestFailed``."""
+    """The type of the file at ``path`` by its first bytes and its declared type; ``IngestFailed``."""
     with path.open("rb") as file:
         return detect(payload.filename, file.read(HEAD_BYTES), payload.mime)
 
@@ -31,9 +31,9 @@ def detected_in(path: Path, payload: IngestPayload) -> DetectedType:
 async def known_page(
     deps: Deps, container: Container, doc_id: UUID, payload: IngestPayload
 ) -> IngestPayload | None:
-    """``payload`` with the bytes that are live, if these would give what is live; else None, and all is fetched.
+    """``payload`` with the live bytes, if these give the live document; else None, and the page is fetched in full.
 
-    Of a page that scripts write, its server's word says nothing.
+    For pages that scripts write, the server's validators say nothing.
     """
     if container.manifest.web.javascript:
         return None
@@ -56,7 +56,7 @@ async def known_page(
 
 
 def source_date(parsed: ParsedDocument, source_type: SourceType) -> datetime | None:
-    """When a page says of itself that it was changed, else written."""
+    """The modification date that a page declares, else its publication date."""
     if source_type is not SourceType.WEB:
         return None
     for name in ("modified", "date"):

@@ -1,4 +1,4 @@
-"""Pages that are published without a vector of how they look, since their pictures cannot be embedded."""
+"""Pages that are published without an image vector, because their images cannot be embedded."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from latent_core.models.embedding.picture import Piece, StoredImage
 from latent_core.queue.context import JobContext
 
 NAMED: Final = 20
-"""Pages with a warning of their own; of the others one warning tells how many they are."""
+"""Pages with their own warning; one more warning counts the others."""
 REMEDY: Final = (
     "when the embedder takes it, add the document again, or refresh the container in place"
 )
 
 
 def skipped_images_of(ctx: JobContext) -> SkippedImages:
-    """What this attempt goes on without, of one document or of a whole refresh."""
+    """The skipped images of this attempt, of one document or of a whole refresh."""
     return SkippedImages(last_attempt=ctx.job.attempts >= ctx.job.max_attempts)
 
 
 def kept_of(
     skipped_images: SkippedImages, parts: Sequence[Sequence[Piece]], vectors: Matrix
 ) -> tuple[list[int], Matrix]:
-    """How many points each of ``parts`` has, and the rows to store: a picture that was left out has none."""
+    """The number of points of each of ``parts``, and the rows to store; a skipped image has none."""
     if not len(skipped_images):
         return [len(part) for part in parts], vectors
     kept = [[not is_skipped(skipped_images, piece) for piece in part] for part in parts]
@@ -44,7 +44,7 @@ def is_skipped(skipped_images: SkippedImages, piece: Piece) -> bool:
 async def warn_of_skipped_images(
     ctx: JobContext, skipped_images: SkippedImages, addressed: Sequence[AddressedChunk]
 ) -> None:
-    """Warn of each page and why, the first of them by name."""
+    """Warn of each page with its cause, the first ones by name."""
     named = 0
     for one in addressed:
         draft = one.chunk.draft
@@ -69,7 +69,7 @@ def skipped_page(page: int | None, cause: str, **details: str) -> Issue:
 
 
 def skipped_pages(more: int) -> Issue:
-    """The warning of all that are not named."""
+    """The warning about the remaining pages."""
     return Issue(
         code=IssueCode.INGEST_FAIL,
         message=f"{more} more pages are not found by how they look, for reasons such as these",
@@ -78,7 +78,7 @@ def skipped_pages(more: int) -> Issue:
 
 
 def skipped_image_warnings(pages: int) -> list[Issue]:
-    """What the job's owner should know of pages without a vector."""
+    """Warnings for the job's owner about pages without a vector."""
     if not pages:
         return []
     message = (

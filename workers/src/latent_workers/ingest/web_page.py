@@ -1,4 +1,4 @@
-"""A page as a job fetches it: asked for only if it may have changed, stored by its hash before anything is made of it."""
+"""A page as a job fetches it: requested only if it may have changed, and stored by its hash first."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def awaits_fetch(payload: IngestPayload) -> bool:
 
 
 def as_known(payload: IngestPayload, sha256: str, validators: Validators) -> IngestPayload:
-    """``payload`` as it will be when the server has nothing newer than ``validators`` tell of."""
+    """``payload`` if the server has nothing newer than ``validators``."""
     return payload.model_copy(
         update={
             "sha256": sha256,
@@ -50,10 +50,10 @@ async def fetch_page(
     *,
     javascript: bool = False,
 ) -> IngestPayload:
-    """``payload`` with its bytes stored; ``known`` when the server says that nothing has changed since.
+    """``payload`` with its bytes stored; ``known`` if the server says that nothing has changed.
 
-    ``javascript``: what is stored of an HTML page is what it is when its scripts have run. Raises what
-    ``WebFetcher.get`` and ``rendered`` raise.
+    ``javascript``: an HTML page is stored after its scripts have run. Raises the errors of ``WebFetcher.get`` and
+    ``rendered``.
     """
     if payload.url is None:
         return payload
@@ -73,7 +73,7 @@ async def fetch_page(
 
 
 async def _rendered(deps: Deps, fetcher: WebFetcher, download: Download) -> Download:
-    """What is left of ``download`` when its scripts have run, in the same file."""
+    """The content of ``download`` after its scripts have run, in the same file."""
     executable = deps.settings.browser_path
     if executable is None:
         raise IngestFailed(

@@ -26,7 +26,7 @@ class CompactPayload(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     forget: bool = False
-    """Also drop postings of dead chunks that would not be worth it otherwise."""
+    """Also drop postings of dead chunks that are too few otherwise."""
 
 
 async def compact(ctx: JobContext, deps: Deps) -> None:
@@ -43,7 +43,7 @@ async def compact(ctx: JobContext, deps: Deps) -> None:
 async def enqueue_forgetting(
     conn: Connection, container_id: str, *, principal: str, delay_seconds: float
 ) -> JobId:
-    """Have the postings of deleted documents dropped soon; one run serves all deletions until then."""
+    """Drop the postings of deleted documents soon; one run covers all deletions until then."""
     return await enqueue(
         conn,
         NewJob(

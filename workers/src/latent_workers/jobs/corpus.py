@@ -1,7 +1,7 @@
-"""Ingest a JSONL corpus: a document a record, a batch a turn.
+"""Ingest a JSONL corpus: one document per record, one batch per step.
 
-After each batch the job goes to the end of its container's line with a cursor, in the transaction that
-makes the batch visible: it neither blocks the worker nor starts again (DESIGN §9).
+After each batch the job goes to the end of its container's queue with a cursor, in the transaction that makes the
+batch visible: it neither blocks the worker nor starts again (DESIGN §9).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from latent_workers.parse.structured import jsonl
 RECORDS_PER_BATCH: Final = 256
 BYTES_PER_BATCH: Final = 8 * 1024 * 1024
 MAX_REPORTED_FAILURES: Final = 20
-"""A batch: more bad lines are counted, not listed."""
+"""Per batch: further bad lines are counted, not listed."""
 
 NOTHING: Final = PublicationResult(frozenset(), frozenset())
 RECORD: Final = DetectedType(SourceType.TEXT, "text/plain")
@@ -78,7 +78,7 @@ class CorpusBatch:
 
 
 async def corpus(ctx: JobContext, deps: Deps) -> None:
-    """One batch of records, made visible together; then the next turn, or the end."""
+    """One batch of records, made visible together; then the next step, or the end."""
     container = await unless_archived(ctx, deps)
     if container is None:
         return
@@ -112,7 +112,7 @@ async def _read(ctx: JobContext, deps: Deps, container: Container) -> CorpusBatc
 def _checked(
     manifest: Manifest, meta_given: dict[str, Any], batch: jsonl.RecordBatch
 ) -> jsonl.RecordBatch:
-    """A record whose meta the container's schema does not allow is a failure, as a line that is none."""
+    """A record whose meta violates the container's schema is a failure, like a malformed line."""
     records, failures = [], list(batch.failures)
     for record in batch.records:
         try:
@@ -207,7 +207,7 @@ async def _overtaken(conn: Connection, ctx: JobContext, deps: Deps) -> None:
 
 
 def _content_hash(record: jsonl.Record) -> Sha256:
-    """Of all a record says; the line it stands in does not matter."""
+    """Hash of a record's content; its line number does not matter."""
     meta_given = [record.id, record.title, record.text, record.meta]
     return Sha256(hashlib.sha256(orjson.dumps(meta_given, option=orjson.OPT_SORT_KEYS)).hexdigest())
 
@@ -217,7 +217,7 @@ def _record_payload(payload: IngestPayload, record: jsonl.Record) -> IngestPaylo
 
 
 def _last_of_each(corpus_batch: CorpusBatch) -> list[tuple[SourceInfo, jsonl.Record]]:
-    """The batch's records by document; of two with one id the last one stands."""
+    """The batch's records by document; the last record with an id counts."""
     found: dict[UUID, tuple[SourceInfo, jsonl.Record]] = {}
     for record in corpus_batch.batch.records:
         source = SourceInfo(
@@ -237,7 +237,7 @@ async def _begin(
     corpus_batch: CorpusBatch,
     latest: list[tuple[SourceInfo, jsonl.Record]],
 ) -> dict[UUID, Attempt] | None:
-    """Rows and fresh generations for the batch; None when the corpus was deleted or added anew."""
+    """Rows and new generations for the batch; None if the corpus was deleted or added again."""
     request = corpus_batch.payload.request
     unread = {
         _record_uri(corpus_batch, f.id) for f in corpus_batch.batch.failures if f.id is not None
@@ -267,7 +267,7 @@ async def _still_current(conn: Connection, corpus_batch: CorpusBatch) -> bool:
 async def _commit(
     ctx: JobContext, deps: Deps, corpus_batch: CorpusBatch, ready: list[StagedGeneration]
 ) -> None:
-    """Publish the batch and move on, in one transaction."""
+    """Publish the batch and store the cursor, in one transaction."""
     batch = corpus_batch.batch
     done = batch.next_offset >= batch.total_bytes
     payload = corpus_batch.payload.model_copy(
@@ -313,7 +313,7 @@ async def _commit(
 async def _whole(
     conn: Connection, corpus_batch: CorpusBatch, payload: IngestPayload
 ) -> StagedGeneration | None:
-    """The corpus itself, which becomes live with its last batch, without chunks of its own: listings know it by its hash."""
+    """The corpus itself, which becomes live with its last batch and has no chunks: listings know it by its hash."""
     if payload.records == 0:
         raise IngestFailed(
             f'\'{payload.filename}\' holds no record: a line is {{"_id", "title", "text", …}}'
@@ -360,7 +360,7 @@ async def _purge(
     *,
     vanished: bool,
 ) -> None:
-    """What is older than the flipped generations, what was refused, and at the end the records that vanished."""
+    """Purges older generations and refused records, and at the end records that are no longer in the corpus."""
     below = [(s.doc_id, s.generation) for s in given if s.doc_id in now_live and s.generation > 1]
     only = [(s.doc_id, s.generation) for s in given if s.doc_id not in now_live]
     if below or only or vanished:

@@ -1,8 +1,8 @@
 """Dedup: find the chunks of a container that repeat an earlier one (DESIGN §9).
 
-Near-duplicates are marked, never removed: they keep text, page, keywords and vector, and stand for
-themselves again when their original goes. A turn judges a window of what was left to be judged; then the
-job goes to the end of its container's line, until nothing is left.
+Near-duplicates are marked, never removed: they keep text, page, keywords and vector, and count again when their
+original is deleted. A step judges a window of the pending chunks; then the job goes to the end of its container's
+queue, until nothing is pending.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from latent_workers.ingest import cleanup
 CHUNK_NOS_PER_STEP: Final = 2048
 RANGES_PER_LOOK: Final = 500
 CHUNKS_PER_STEP: Final = 128
-"""Compared between two looks at the lease."""
+"""Compared between two lease checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A visible chunk, as judging sees it."""
+    """A visible chunk to judge."""
 
     chunk_no: int
     points: tuple[PointId, ...]
-    """One a window."""
+    """One per window."""
     same_as: str | None
-    """What it may be like at most, whatever its vector says: a table is embedded by a summary, which two
-    tables of different rows share."""
+    """Limits what it may repeat, whatever its vector says: a table is embedded by a summary, which tables with
+    different rows may share."""
     original: int | None
 
     @classmethod
@@ -60,25 +60,25 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class DedupWindow:
-    """What one turn is about."""
+    """The work of one step."""
 
     done: list[PendingRange]
-    """Ranges it covers."""
+    """Ranges that it covers."""
     shorter: PendingRange | None
-    """What is left of the last range, when it covers only a part."""
+    """The rest of the last range, if it covers only a part."""
     chunk_nos: list[int]
 
 
 @dataclass(slots=True)
 class DedupVerdicts:
-    """What a turn found out."""
+    """The results of a step."""
 
     signed: dict[int, bytes] = field(default_factory=dict)
     originals: dict[int, int] = field(default_factory=dict)
 
 
 async def dedup(ctx: JobContext, deps: Deps) -> None:
-    """One turn, and the next one enqueued or the end."""
+    """One step; enqueues the next one, or ends."""
     async with deps.stack.db.transaction() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
@@ -90,7 +90,7 @@ async def dedup(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _begin(conn: Connection, ctx: JobContext) -> DedupWindow:
-    """Choose the window. What repeats chunks in it, which may be gone, is judged anew."""
+    """Choose the window. Chunks that repeat a chunk in it are judged again, because that chunk may be gone."""
     container_id = ctx.job.container_id
     await hold(conn, ctx.job)
     if await containers.hold(conn, container_id) is None:
@@ -104,7 +104,7 @@ async def _begin(conn: Connection, ctx: JobContext) -> DedupWindow:
 
 
 def _window(pending: Sequence[PendingRange]) -> DedupWindow:
-    """The lowest chunk_nos that are pending, at most ``CHUNK_NOS_PER_STEP`` of them."""
+    """The lowest pending chunk_nos, at most ``CHUNK_NOS_PER_STEP``."""
     window = DedupWindow([], None, [])
     for one in pending:
         remaining = CHUNK_NOS_PER_STEP - len(window.chunk_nos)
@@ -125,7 +125,8 @@ def _uncovered(chunk_nos: Sequence[int], pending: Sequence[PendingRange]) -> lis
 async def _end(
     conn: Connection, ctx: JobContext, window: DedupWindow, verdicts: DedupVerdicts
 ) -> None:
-    """Note the verdicts and what is left to do. Whatever repeats a chunk that is no original is judged again."""
+    """Store the verdicts and the pending ranges. Chunks that repeat a chunk which is no longer an original are
+    judged again."""
     container_id = ctx.job.container_id
     await hold(conn, ctx.job)
     if await containers.hold(conn, container_id) is None:
@@ -142,7 +143,7 @@ async def _end(
 
 
 class _DedupStep:
-    """Compares the chunks of one window with what they may be like."""
+    """Compares the chunks of one window with similar chunks."""
 
     def __init__(self, ctx: JobContext, deps: Deps, container: Container) -> None:
         self._ctx = ctx
@@ -186,7 +187,7 @@ class _DedupStep:
         candidates: Mapping[int, Sequence[int]],
         known: dict[int, int],
     ) -> dict[int, list[int]]:
-        """Those of the candidates that are visible and really alike; notes the verdicts on them."""
+        """The visible candidates that are really similar; stores the verdicts on them."""
         others = await self._subjects(
             {chunk_no for found in candidates.values() for chunk_no in found}
         )
@@ -240,7 +241,7 @@ def _joined(
     subjects_to_judge: Sequence[Subject],
     signed: np.ndarray[Any, np.dtype[np.uint8]],
 ) -> Signatures:
-    """All signatures, those of this window instead of older ones of the same chunks."""
+    """All signatures; those of this window replace older ones of the same chunks."""
     mine = np.array([s.chunk_no for s in subjects_to_judge], dtype=np.int64)
     older = ~np.isin(judged.chunk_nos, mine)
     return Signatures(

@@ -1,4 +1,4 @@
-"""Delete a container: what was made invisible at once is removed from every store."""
+"""Delete a container: it is already invisible; remove it from every store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from latent_workers.deps import Deps
 from latent_workers.jobs.purge import kept_words
 
 COUNTED: Final = "counted"
-"""In the job's payload."""
+"""Key in the job's payload."""
 
 
 async def delete_container(ctx: JobContext, deps: Deps) -> None:
@@ -62,8 +62,8 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _proof(ctx: JobContext, deps: Deps) -> dict[str, Any]:
-    """What is there and will be removed, and the archives that still hold it. Counted by the first attempt, and kept:
-    one that follows a crash finds what is left."""
+    """The contents to be removed, and the archives that remain. The first attempt counts them and keeps the counts:
+    an attempt after a crash finds only the rest."""
     container_id, points = ctx.job.container_id, 0
     if counted := ctx.job.payload.get(COUNTED):
         return {**counted, "attempt": ctx.job.attempts}
@@ -94,7 +94,7 @@ async def _forget_jobs(ctx: JobContext, deps: Deps) -> None:
 
 
 async def drop_space(ctx: JobContext, deps: Deps) -> None:
-    """Nothing is done to a space that is in use again, or that is kept longer by now: another job comes for it."""
+    """Does nothing to a space that is in use again or has a longer retention: another job removes it."""
     stack = deps.stack
     space_id = int(ctx.job.payload["space_id"])
     async with stack.db.transaction() as conn:

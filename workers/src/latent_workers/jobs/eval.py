@@ -1,4 +1,4 @@
-"""Evaluation: judged queries asked of the container's own search, the report as the job's result (ADR 0019)."""
+"""Evaluation: judged queries against the container's search; the report is the job's result (ADR 0019)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from latent_workers.deps import Deps
 
 
 async def evaluate(ctx: JobContext, deps: Deps) -> None:
-    """Search, judge, compare, and keep the run if the request or its result says so.
+    """Search, judge, compare, and save the run if the request or its result says so.
 
-    Whoever enqueued the job was shown to own the container.
+    The gateway has checked that the requester owns the container.
     """
     request = EvalRequest.model_validate(ctx.job.payload)
     async with deps.stack.db.transaction() as conn:
@@ -46,7 +46,7 @@ async def evaluate(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _last(db: Database, container: Container, request: EvalRequest) -> dict[str, KeptRun]:
-    """The kept runs of the same queries by setup; none for a run that is kept whatever it is like."""
+    """The saved runs of the same queries by setup; none if the run is saved whatever its result."""
     if request.save:
         return {}
     dataset = questions_of(container, request).dataset

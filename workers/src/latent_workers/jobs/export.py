@@ -1,4 +1,4 @@
-"""Export: a container's archive, ready to be fetched. A backup is an export that is kept by number."""
+"""Export: an archive of a container. A backup is an export that is kept by number."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from latent_workers.transfer.archives import (
 
 
 async def export(ctx: JobContext, deps: Deps) -> None:
-    """Write an archive, store it, and record it in the transaction that ends the job; or verify a kept one."""
+    """Write an archive, store it, and record it in the transaction that ends the job; or verify a stored one."""
     payload = ExportPayload.model_validate(ctx.job.payload)
     if payload.verify is not None:
         await _verify(ctx, deps, payload.verify)
@@ -76,7 +76,7 @@ async def _record(
 
 
 async def _retain(conn: Connection, container_id: str) -> None:
-    """Forget the backups over the number that the manifest keeps."""
+    """Delete the backups above the number that the manifest keeps."""
     container = await containers.get(conn, container_id)
     if container is None:
         raise NotFound(f"container '{container_id}' was deleted while it was backed up")

@@ -1,4 +1,4 @@
-"""Garbage: remove blobs that nothing refers to any more, and come back for those that are too young."""
+"""Garbage: remove unreferenced blobs, and run again for those that are too young."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from latent_core.queue.finish import finish
 from latent_workers.deps import Deps
 
 A_DAY: Final = 86_400.0
-"""Uploads and finished jobs keep bytes for about so long."""
+"""Seconds for which uploads and finished jobs keep bytes."""
 
 
 async def garbage(ctx: JobContext, deps: Deps) -> None:
-    """What nobody has touched for two leases is not about to be referred to by anybody who still runs."""
+    """Removes blobs that were not touched for two leases: no running job can refer to them any more."""
     stack = deps.stack
     older = LEASES_TO_WAIT * deps.settings.lease_seconds
     removed = await purge_blobs(
@@ -34,7 +34,7 @@ async def garbage(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _next(conn: Connection, older: float) -> float | None:
-    """Seconds until there may be something to remove; None when nothing that is stored can become garbage by itself."""
+    """Seconds until there may be something to remove; None if nothing that is stored can become garbage by itself."""
     if await rows.unreferenced(conn, 0.0, 1):
         return older
     return A_DAY if await rows.kept_for_now(conn) else None

@@ -1,4 +1,4 @@
-"""Import: an archive is verified to its end, then taken in step by step; a killed one goes on where it was."""
+"""Import: verify the archive completely, then import it step by step; a killed import continues where it was."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 async def import_(ctx: JobContext, deps: Deps) -> None:
-    """One attempt. A container that it made stays unseen until the last step, and is removed when none follows."""
+    """One attempt. A new container stays invisible until the last step, and is removed if no attempt follows."""
     payload = ImportPayload.model_validate(ctx.job.payload)
     async with _removed_if_given_up(ctx, deps, payload), private_folder():
         path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
@@ -68,7 +68,7 @@ def _opening(path: Path) -> ArchiveOpening:
 
 
 def _same_space(container: Container, header: Header) -> bool:
-    """Whether the archive's vectors are what this container's embedder would make."""
+    """Whether this container's embedder would produce the archive's vectors."""
     space, exported_space = container.space, header.space
     own = (space.embedder, space.version, space.dims)
     return (
@@ -89,7 +89,7 @@ async def _there(deps: Deps, payload: ImportPayload) -> Container:
 async def _made(
     ctx: JobContext, deps: Deps, manifest: Manifest, model: EmbeddingModel, payload: ImportPayload
 ) -> tuple[Container, ImportPayload]:
-    """The container that this import makes, if it is not made yet."""
+    """Creates the container of this import, unless an earlier attempt has."""
     stack = deps.stack
     async with stack.db.transaction() as conn:
         await hold(conn, ctx.job)
@@ -112,8 +112,8 @@ async def _made(
 async def _removed_if_given_up(
     ctx: JobContext, deps: Deps, payload: ImportPayload
 ) -> AsyncIterator[None]:
-    """When the block ends the job without success, have the container removed that it was building, or taken back what
-    it has accepted in the one that it was merging into."""
+    """If the block ends the job without success, remove the new container, or remove what it has added to an
+    existing one."""
     try:
         yield
     except LeaseLost:

@@ -55,12 +55,12 @@ from latent_workers.parse.web.charsets import charset_of
 from latent_workers.publishing import ReadyGeneration
 
 UNREAD: Final = "-unread"
-"""Ends the recipe of what has pages nobody could read: a listing asks for it again."""
+"""Suffix of the recipe of a document with unreadable pages: a listing requests it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestContext:
-    """What an attempt knows before it parses."""
+    """The facts that an attempt knows before it parses."""
 
     container: Container
     payload: IngestPayload
@@ -73,18 +73,18 @@ class IngestContext:
 
     @property
     def fingerprint_of_scans(self) -> str:
-        """What a document with scanned pages has instead."""
+        """Replaces the fingerprint for a document with scanned pages."""
         return fingerprint_of_scans(self.fingerprint, self.ocr)
 
     @property
     def validators(self) -> dict[str, Any] | None:
-        """Of a page, as its document keeps them."""
+        """HTTP validators of a page, as its document stores them."""
         stored_validators = self.payload.validators
         return None if stored_validators is None else stored_validators.model_dump(mode="json")
 
 
 async def ingest(ctx: JobContext, deps: Deps) -> None:
-    """One attempt. Finishes its job in the transaction that makes the document visible."""
+    """One attempt. The transaction that makes the document visible also ends its job."""
     container = await unless_archived(ctx, deps)
     if container is None:
         return
@@ -140,7 +140,7 @@ def _document(ctx: JobContext) -> UUID:
 
 
 async def _overtaken(ctx: JobContext, deps: Deps) -> None:
-    """The document was deleted, or something newer was asked for: this job has nothing to do."""
+    """The document was deleted, or a newer version was added: this job has nothing to do."""
     empty_text = Issue(
         code=IssueCode.CONFLICT, message="the document was deleted or added anew in the meantime"
     )
@@ -157,7 +157,7 @@ async def _overtaken(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
-    """Nothing that decides the chunks has changed: note the fetch, embed nothing."""
+    """Nothing that determines the chunks has changed: note the fetch, embed nothing."""
 
     async def write(conn: Connection) -> None:
         await finish(conn, ctx.job, result={"unchanged": True})
@@ -187,9 +187,9 @@ async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
 
 
 class _LiveGenerationChanged(Conflict):
-    """What was live when the attempt began is not live any more: the job is tried again.
+    """The live generation changed during the attempt: the job is tried again.
 
-    Not ``Unavailable``, for which ``transact`` would only run the same transaction again.
+    Not ``Unavailable``, for which ``transact`` would only repeat the transaction.
     """
 
     transient = True
@@ -308,14 +308,14 @@ def _original_ref(work: IngestContext) -> BlobRef:
 
 
 async def _progress(ctx: JobContext, done: int, total: int) -> None:
-    """The last one is told with the fence."""
+    """The last one is reported in the final transaction."""
     if done < total:
         await ctx.progress(done, total)
 
 
 def _lacks_engine(parsed: ParsedDocument) -> bool:
-    """Scanned pages that nothing here can read: listings ask for the file until something can. A page that an
-    engine failed on is tried again only when the file is added again by itself."""
+    """Scanned pages that no engine here can read: listings request the file until one can. A page that an engine
+    failed on is tried again only when the file is added again."""
     return bool(parsed.scanned_pages) and parsed.ocr is None
 
 

@@ -1,4 +1,4 @@
-"""Page PDF: one page of a PDF as a file of its own, made when somebody asks for it."""
+"""Page PDF: one page of a PDF as its own file, created on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from latent_workers.render.run import page_pdf as taken_out
 
 
 async def page_pdf(ctx: JobContext, deps: Deps) -> None:
-    """Take the page out, store it and note it, as long as its generation is live."""
+    """Extract the page, store it and note it, if its generation is still live."""
     async with cleanup_on_failure(ctx, deps):
         await _page_pdf(ctx, deps)
 
@@ -45,7 +45,7 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
 async def _note(
     ctx: JobContext, deps: Deps, doc_id: UUID, payload: PagePdfPayload, sha256: Sha256
 ) -> None:
-    """Refer to the bytes; they are garbage when the generation is not live any more."""
+    """Refer to the bytes; they are garbage if the generation is no longer live."""
 
     async def write(conn: Connection) -> None:
         await hold(conn, ctx.job)

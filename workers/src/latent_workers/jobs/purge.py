@@ -1,4 +1,4 @@
-"""Purge: remove what superseded generations and deleted documents left in the stores, and say what that was."""
+"""Purge: remove superseded generations and deleted documents from the stores, and report what was removed."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ MAX_NAMED: Final = 100
 
 
 async def purge(ctx: JobContext, deps: Deps) -> None:
-    """Records that vanished, then points, then rows; blobs that rows referred to are looked at later.
+    """Removed records first, then points, then rows; unreferenced blobs are checked later.
 
-    A deletion's ends after those of its records, so that it tells all that went.
+    The purge of a deletion ends after those of its records, so that its report is complete.
     """
     payload = PurgePayload.model_validate(ctx.job.payload)
     stack, container_id, lease = deps.stack, ctx.job.container_id, deps.settings.lease_seconds
@@ -86,7 +86,7 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
 
 
 async def _waits_for_records(ctx: JobContext, deps: Deps, payload: PurgePayload) -> bool:
-    """Put the job back, with all its attempts, while purges of its records are open."""
+    """Requeue the job, with all its attempts, while purges of its records are open."""
     async with deps.stack.db.transaction() as conn:
         found = await deletion_proofs.of_records(conn, ctx.job.container_id, ctx.job.id)
     if not any(one["state"] in (JobState.QUEUED, JobState.RUNNING) for one in found):
@@ -102,7 +102,7 @@ async def _waits_for_records(ctx: JobContext, deps: Deps, payload: PurgePayload)
 
 
 async def _counted(ctx: JobContext, deps: Deps, payload: PurgePayload) -> PurgePayload:
-    """With the points that a deletion finds, which an attempt after a crash could not count any more."""
+    """Counts the points of a deletion beforehand, because an attempt after a crash could not."""
     if not payload.forget or payload.points is not None:
         return payload
     stack = deps.stack
@@ -120,7 +120,7 @@ async def _counted(ctx: JobContext, deps: Deps, payload: PurgePayload) -> PurgeP
 async def _complete_proof(
     conn: Connection, ctx: JobContext, payload: PurgePayload, proof: dict[str, Any]
 ) -> list[Issue]:
-    """Add to the proof of a deletion what its records' purges removed, and the archives that may still hold it."""
+    """Adds to the proof of a deletion what its records' purges removed, and the archives that may still contain it."""
     if not payload.forget or payload.of is not None:
         return []
     found = (
@@ -143,7 +143,7 @@ async def _complete_proof(
 
 
 def kept_words(archives_kept: list[str]) -> list[Issue]:
-    """That a deletion does not reach archives."""
+    """The note that a deletion does not reach archives."""
     if not archives_kept:
         return []
     message = (

@@ -1,4 +1,4 @@
-"""Read image: the text of an uploaded picture, for somebody who searches by it and waits."""
+"""Read image: the text of an uploaded image, for a search that waits for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latent_workers.ocr.merge import BLOCK_BREAK
 
 
 async def read_image(ctx: JobContext, deps: Deps) -> None:
-    """Read the picture and keep its text, unless this engine has read it before. No text is an answer, too."""
+    """Read the image and store its text, unless this engine has read it before. An empty text is a result, too."""
     payload = ReadImagePayload.model_validate(ctx.job.payload)
     engine = await deps.ocr.engine()
     if isinstance(engine, NoEngine):

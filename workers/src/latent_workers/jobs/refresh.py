@@ -1,9 +1,8 @@
-"""Refresh: change the embedding space of a container, or make its vectors anew (docs/adr/0009).
+"""Refresh: change the embedding space of a container, or create its vectors again (docs/adr/0009).
 
-parallel   fill a space beside the live one → every point checked → golden queries on both → switch
-inplace    every document of the live space again, and nothing else changes
-drift      an adapter instead of a full re-embed (``refresh_drift``)
-reparse    every stored original through the ingest job again (``refresh_reparse``)
+- parallel: build a second space, check every point, run golden queries on both, switch - inplace: create the
+vectors of the live space again; nothing else changes - drift: an adapter instead of new vectors for everything -
+reparse: every stored original through the ingest job again
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ANY_TEXT: Final = "does it answer"
 
 
 async def refresh(ctx: JobContext, deps: Deps) -> None:
-    """One attempt; it goes on where the last one ended."""
+    """One attempt; it continues where the last one ended."""
     payload = RefreshPayload.model_validate(ctx.job.payload)
     async with deps.stack.db.transaction() as conn:
         container = await containers.get(conn, ctx.job.container_id)
@@ -61,7 +60,7 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
 
 
 async def parallel(work: RefreshJob) -> None:
-    """Beside the live space, until nothing is missing; then the gates, then the switch."""
+    """Build a second space until it is complete; then the gates, then the switch."""
     space = await work.space()
     if space.state is SpaceState.LIVE:
         return  # the switch was committed, and only its answer was lost
@@ -78,7 +77,7 @@ async def parallel(work: RefreshJob) -> None:
 
 
 async def inplace(work: RefreshJob) -> None:
-    """The live space again, every document; with ``force`` into an empty collection."""
+    """Every document of the live space again; with ``force`` into an empty collection."""
     space = await work.space()
     payload, vectors = work.payload, work.deps.stack.vectors
     if payload.mapped_only:
@@ -121,14 +120,14 @@ async def inplace(work: RefreshJob) -> None:
 
 
 async def create_collection(work: RefreshJob, space: Space) -> None:
-    """As the manifest wants it now; one that is there stays as it is."""
+    """As the manifest requires; an existing collection stays unchanged."""
     await work.deps.stack.vectors.create_collection(
         space.collection(), space.dims, layout_of(work.container.manifest)
     )
 
 
 async def _require_answer(work: RefreshJob, space: Space) -> None:
-    """What is emptied can be filled again: its embedder is installed and set up, and embeds a text right now."""
+    """Before a collection is emptied: the embedder is installed and configured, and embeds a text now."""
     vectors = await work.deps.embedder(space).embed_documents([ANY_TEXT])
     if vectors.shape != (1, space.dims):
         raise Conflict(

@@ -1,4 +1,4 @@
-"""Which handler does which kind of job. A new kind: a file here, and a line below."""
+"""The handler of each job kind. For a new kind: a file in this folder, and a line below."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
 }
 
 ONE_AT_A_TIME: Final = frozenset({JobKind.EVAL})
-"""In one process: an evaluation measures latencies, which another one would lengthen."""
+"""One per process: an evaluation measures latencies, which another one would increase."""
 
 
 def handlers(deps: Deps) -> dict[JobKind, Handler]:
-    """The handlers with what they stand on."""
+    """The handlers with their dependencies."""
 
     def bound(handler: Callable[[JobContext, Deps], Awaitable[None]]) -> Handler:
         return lambda ctx: handler(ctx, deps)

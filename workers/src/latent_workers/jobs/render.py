@@ -1,4 +1,4 @@
-"""Render: page images of a live generation. Text is searchable before; this job only adds pictures."""
+"""Render: page images of a live generation. Its text is searchable before; this job only adds images."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES_PER_BATCH: Final = 16
 
 
 async def render(ctx: JobContext, deps: Deps) -> None:
-    """Draw the pages of a generation and note them, some at a time, as long as it is live."""
+    """Draw the pages of a generation and store them in batches, while it is live."""
     async with cleanup_on_failure(ctx, deps):
         await _render(ctx, deps)
 
@@ -59,7 +59,7 @@ async def _note(
     *,
     last: bool = False,
 ) -> bool:
-    """Refer to the images; False when the generation is not live any more, which ends the job."""
+    """Refer to the images; False if the generation is no longer live, which ends the job."""
 
     async def write(conn: Connection) -> bool:
         await hold(conn, ctx.job)

@@ -1,1 +1,1 @@
-"""Reading pictures of text. One page is one task of the sandbox; a bad one costs only itself."""
+"""OCR. Each page is one task of the sandbox, so that a bad page costs only itself."""

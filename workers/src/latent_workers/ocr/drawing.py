@@ -1,4 +1,4 @@
-"""A page as gray pixels, as an OCR engine likes them: upright, about 300 dots an inch."""
+"""A page as gray pixels for OCR engines: upright, at about 300 dpi."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from latent_workers.render import raster
 
 DPI: Final = 300
 SMALL: Final = 1000
-"""Pictures whose longest edge is below are enlarged: screenshots and thumbnails have letters of ten
-pixels, and engines are trained on thirty."""
+"""Images with a shorter longest edge are enlarged: screenshots have letters of ten pixels, and engines are trained
+on thirty."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageScan:
-    """Mode ``L``. ``dpi`` is None where it is anybody's guess."""
+    """A page in mode ``L``. ``dpi`` is None if it is unknown."""
 
     image: Image.Image
     dpi: int | None
 
 
 def draw(file: BinaryIO, name: str, source_type: SourceType, page: int) -> PageScan:
-    """``IngestFailed`` when the page cannot be drawn."""
+    """Raises ``IngestFailed`` if the page cannot be drawn."""
     if source_type is SourceType.PDF:
         return _of_pdf(file, name, page)
     with parser.reading(name):

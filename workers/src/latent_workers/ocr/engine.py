@@ -1,4 +1,4 @@
-"""Which OCR engine there is: Tesseract when it is installed, else rapidocr, else what to install."""
+"""Selects the OCR engine: Tesseract if installed, else rapidocr, else a hint what to install."""
 
 from __future__ import annotations
 
@@ -27,16 +27,17 @@ _LANGUAGE: Final = re.compile(r"[A-Za-z][\w/\-]{1,40}")
 _NO_LANGUAGES: Final = frozenset({"osd", "equ", "snum"})
 _USUAL: Final = "eng"
 _MAX_LANGUAGES: Final = 4
-"""Each costs about as much time as the first; a machine with all of them installed did not choose."""
+"""Each costs about as much time as the first; if more are installed, they were probably not chosen for documents."""
 _LIBRARY_FOLDERS: Final = ("lib", "lib64", "share/tessdata", "share/tesseract-ocr", "Cellar")
-"""Of a prefix of its own, such as that of conda or Homebrew; not all of ``share``, which may be a user's."""
+"""Folders of a separate prefix, such as that of conda or Homebrew; not all of ``share``, which may belong to a
+user."""
 _ANSWER_SECONDS: Final = 15.0
 _ANSWER_CHARS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class OcrEngine:
-    """An OCR engine of this machine."""
+    """An OCR engine on this machine."""
 
     kind: Kind
     version: str
@@ -51,7 +52,7 @@ class OcrEngine:
 
     @property
     def places(self) -> tuple[Path, ...]:
-        """The program, its libraries and its models, where they lie beside each other and not with the system's."""
+        """The folders of the program, its libraries and its models, if they are outside the system's."""
         if not self.program:
             return ()
         named = Path(self.program).absolute()
@@ -67,7 +68,7 @@ class OcrEngine:
 
 @dataclass(frozen=True, slots=True)
 class NoEngine:
-    """``why`` says what is missing and what to do."""
+    """``why`` says what is missing and how to install it."""
 
     why: str
 
@@ -77,7 +78,7 @@ class NoEngine:
 
 
 async def find(choice: Choice, languages: str | None = None) -> OcrEngine | NoEngine:
-    """Look for the engine that ``choice`` names; ``languages`` (``eng+deu``) are for Tesseract."""
+    """The engine for ``choice``; ``languages`` (``eng+deu``) are for Tesseract."""
     if choice == "off":
         return NoEngine("OCR is turned off (LLC_OCR=off)")
     found: OcrEngine | None = None
@@ -106,7 +107,7 @@ async def _tesseract(languages: str | None) -> OcrEngine | None:
 
 
 async def _languages(program: str) -> str:
-    """Those that are installed, if they are few: installing one says that it is wanted."""
+    """All installed languages if they are few: installing one shows that it is needed."""
     output = await _program_output(program, "--list-langs")
     names = [line.strip() for line in output.splitlines()[1:]]
     known = sorted(n for n in names if _LANGUAGE.fullmatch(n) and n not in _NO_LANGUAGES)
@@ -116,7 +117,7 @@ async def _languages(program: str) -> str:
 
 
 async def _program_output(program: str, option: str) -> str:
-    """What the program prints; empty when it does not run or does not end."""
+    """The output of the program; empty if it does not run or does not end."""
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
@@ -142,7 +143,7 @@ async def _program_output(program: str, option: str) -> str:
 
 
 def _rapidocr() -> OcrEngine | None:
-    """Known by its metadata: to import it costs a gigabyte, which only its child shall have."""
+    """Found by its metadata: importing it costs a gigabyte, which only its child may use."""
     try:
         version, _ = map(importlib.metadata.version, _PACKAGES)
     except importlib.metadata.PackageNotFoundError:

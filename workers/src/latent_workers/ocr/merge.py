@@ -1,4 +1,4 @@
-"""What OCR read takes its place in the parsed document, and every offset behind it moves."""
+"""Inserts the text of OCR into the parsed document and shifts all later offsets."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BLOCK_BREAK: Final = "\n\n"
 def merged(
     parsed: ParsedDocument, readings: Mapping[int, OcrText]
 ) -> tuple[ParsedDocument, tuple[int, ...]]:
-    """``parsed`` with the text of ``readings``, and the pages whose text that is now.
+    """``parsed`` with the text of ``readings``, and the pages that have it.
 
-    A page keeps its own text when OCR read less of it.
+    A page keeps its own text if OCR read less of it.
     """
     merger = _Merger(parsed, readings)
     return merger.parsed(), tuple(merger.readings)
@@ -54,7 +54,7 @@ class _Merger:
         return replace(page, text=BLOCK_BREAK.join(reading.paragraphs)) if reading else page
 
     def _text(self) -> str:
-        """Between pages stands what stood there before."""
+        """The text between pages is unchanged."""
         old, parts, done = self._parsed.text, [], 0
         for page, new, start in zip(self._parsed.pages, self._pages, self._old, strict=True):
             parts += [old[done:start], new.text]
@@ -62,8 +62,8 @@ class _Merger:
         return "".join([*parts, old[done:]])
 
     def _kept(self, block: TextBlock, text: str) -> Iterator[TextBlock]:
-        """What is left of a block: all of it, or, of one that runs over pages, the parts on pages that
-        keep their text."""
+        """The rest of a block: all of it, or, for a block over several pages, the parts on pages that keep their
+        text."""
         first, last = self._page_at(block.offset_start), self._page_at(block.offset_end - 1)
         run: list[int] = []
         for index in range(first, last + 1):
@@ -91,7 +91,7 @@ class _Merger:
         )
 
     def _read(self, kept: Sequence[TextBlock]) -> Iterator[TextBlock]:
-        """Paragraphs of OCR, under the headings of what stands before them."""
+        """Paragraphs of OCR, below the headings before them."""
         starts = [block.offset_start for block in kept]
         for page, offset in zip(self._pages, self._new, strict=True):
             if page.number not in self.readings:
@@ -113,7 +113,7 @@ class _Merger:
 
 
 def _starts(pages: Sequence[ParsedPage]) -> list[int]:
-    """Where each page begins: one character stands between two."""
+    """The start of each page: one character separates two."""
     starts, offset = [], 0
     for page in pages:
         starts.append(offset)
@@ -122,7 +122,7 @@ def _starts(pages: Sequence[ParsedPage]) -> list[int]:
 
 
 def _says_more(reading: OcrText, page: ParsedPage) -> bool:
-    """Letters count: what is there may be the codes of a font that nobody can read."""
+    """Compares letters: the existing text may be the codes of an unreadable font."""
     return sum(map(_letters, reading.paragraphs)) > _letters(page.text)
 
 

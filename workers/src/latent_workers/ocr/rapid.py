@@ -1,4 +1,4 @@
-"""rapidocr, for machines without Tesseract: its models lie in its wheel, and it is slower and larger."""
+"""rapidocr, for machines without Tesseract: its wheel contains its models; it is slower and larger."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from latent_workers.ocr.drawing import PageScan
 from latent_workers.ocr.words import Box, OcrText, in_order, reading_of
 
 _TALL: Final = 1.5
-"""A box that is so much taller than wide holds a turned line."""
+"""A box that is this many times taller than wide contains a rotated line."""
 _SURE: Final = 0.8
-"""Confidence of a page below which it is tried upside down."""
+"""Confidence of a page below which it is also tried upside down."""
 
 
 def read(drawn: PageScan) -> OcrText:
@@ -33,7 +33,7 @@ def read(drawn: PageScan) -> OcrText:
 
 @lru_cache(maxsize=1)
 def _engine() -> Any:
-    """Loaded once a child."""
+    """Loaded once per child."""
     from rapidocr import RapidOCR
 
     return RapidOCR(

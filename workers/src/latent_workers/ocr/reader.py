@@ -1,4 +1,4 @@
-"""The parent's side of OCR: finds the engine, keeps its children, asks for one page at a time."""
+"""OCR in the parent process: finds the engine, manages its children, requests one page at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUDGETS: Final[Mapping[Kind, Budget]] = {
 }
 """Of one page."""
 CHILDREN: Final[Mapping[Kind, int]] = {"tesseract": 2, "rapidocr": 1}
-"""Pages at a time: one a core, but rapidocr holds a gigabyte and has threads of its own."""
+"""Concurrent pages: one per core, but rapidocr needs a gigabyte and has its own threads."""
 PROFILES: Final[Mapping[Kind, Profile]] = {
     # OCR gives way to searches: it takes seconds a page, and nobody waits for one page of it.
     "tesseract": Profile(programs=True, niceness=5),
@@ -42,7 +42,7 @@ def _sandbox(engine: OcrEngine) -> Sandbox:
 class PageReader:
     """Belongs to one event loop; use it with ``async with``.
 
-    ``languages`` (``eng+deu``) are for Tesseract; default what is installed. ``budget`` is that of a page.
+    ``languages`` (``eng+deu``) are for Tesseract; default: the installed ones. ``budget`` is per page.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PageReader:
             await sandbox.close()
 
     async def engine(self) -> OcrEngine | NoEngine:
-        """The engine; as long as there is none it is looked for again, so that one may be installed."""
+        """The engine. Without one, every call looks again, since one may be installed later."""
         if self._engine is not None:
             return self._engine
         found = await find(self._choice, self._languages)

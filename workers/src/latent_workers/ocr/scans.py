@@ -1,4 +1,4 @@
-"""The scanned pages of one document: read one by one, and put in their places."""
+"""The scanned pages of one document: read one by one and inserted."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from latent_workers.ocr.words import OcrText
 from latent_workers.parse.parsed import OcrRead, ParsedDocument
 
 CONSECUTIVE_FAILURES: Final = 3
-"""After so many pages that cost the engine its limits or its life, the rest is not tried."""
+"""After this many consecutive pages that exceed the engine's limits or crash it, the rest is skipped."""
 _MAX_LISTED: Final = 20
 _MAX_REASONS: Final = 5
 _WITHOUT_TEXT: Final = "pages_without_text"
 
 Tell = Callable[[int, int], Awaitable[None]]
-"""Hears of pages done and in all between pages; raises when the job is not to go on."""
+"""Called between pages with the numbers of finished and of all pages; raises if the job must stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Scan:
     source_type: SourceType
 
     def of(self, pages: Sequence[int]) -> str:
-        """The pages in words, for the middle of a sentence."""
+        """The pages in words, for use inside a sentence."""
         if self.source_type is SourceType.IMAGE:
             return "the picture"
         return f"page{'s' if len(pages) > 1 else ''} {_listed(pages)}"
@@ -43,7 +43,7 @@ class Scan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of each page."""
+    """The outcome of each page."""
 
     readings: dict[int, OcrText] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Outcome:
 async def read_scans(
     reader: PageReader, scan: Scan, parsed: ParsedDocument, tell: Tell
 ) -> ParsedDocument:
-    """``parsed`` with the text of its scanned pages, and warnings that name those that were not read."""
+    """``parsed`` with the text of its scanned pages, and warnings that name unread pages."""
     pages = parsed.scanned_pages
     if not pages:
         return parsed
@@ -102,7 +102,7 @@ async def _together(
 
 
 def _warn_of_blank_pages(parsed: ParsedDocument, outcome: Outcome) -> ParsedDocument:
-    """The parser called pages without text that have some now; what is left was looked at twice."""
+    """The parser reported pages without text. Some have text now; the rest was read twice without a result."""
     read = set(outcome.readings)
     kept, blank = [], [page for page, reading in outcome.readings.items() if not reading.paragraphs]
     for warning in parsed.warnings:

@@ -1,4 +1,4 @@
-"""OCR, as the sandbox's children do it: one page a task."""
+"""OCR in the sandbox's children: one page per task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latent_workers.sandbox.frames import TaskOutput
 
 
 def page(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """``engine, name, source_type, page`` and the file; gives one ``OcrText``."""
+    """``engine, name, source_type, page`` and the file; yields one ``OcrText``."""
     engine = OcrEngine(**arguments["engine"])
     source_type = SourceType(arguments["source_type"])
     drawn = drawing.draw(files[0], arguments["name"], source_type, arguments["page"])

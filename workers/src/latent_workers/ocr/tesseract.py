@@ -1,4 +1,4 @@
-"""Tesseract: one run a page, the picture through its standard input, words and their places through its output."""
+"""Tesseract: one run per page, with the image on its standard input and words with boxes on its output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PIECE: Final = 65_536
 _MAX_OUTPUT: Final = 16 * MIB
 _JOIN_SECONDS: Final = 5.0
 _SURE: Final = 0.6
-"""Confidence of a page below which it is tried upside down."""
+"""Confidence of a page below which it is also tried upside down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def _words_on(engine: OcrEngine, drawn: PageScan) -> list[OcrWord]:
 
 
 def _run(command: Sequence[str], picture: bytes) -> TesseractRun:
-    """No time limit here: the parent ends the whole process group, and the CPU limit is inherited. Nothing
-    is killed either, which a child of the sandbox may not do: what says too much loses its listener."""
+    """No time limit here: the parent kills the whole process group, and the CPU limit is inherited. A child of the
+    sandbox may not kill processes: for too much output, the pipe is closed."""
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -115,7 +115,7 @@ def _read_some(stdout: IO[bytes] | None) -> bytes:
 
 
 def _pgm(image: Image.Image) -> bytes:
-    """The simplest of all picture files: nothing to compress, nothing to go wrong."""
+    """The simplest image format, without compression."""
     return b"P5 %d %d 255\n" % image.size + image.tobytes()
 
 
@@ -134,8 +134,8 @@ def _failure(ended: TesseractRun) -> IngestFailed:
 
 
 def _words(tsv: str) -> Iterator[OcrWord]:
-    """Rows of words; columns: level, page, block, paragraph, line, word, left, top, width, height,
-    confidence (0 to 100), text."""
+    """Rows of words; columns: level, page, block, paragraph, line, word, left, top, width, height, confidence (0 to
+    100), text."""
     lines = tsv.split("\n")
     if not lines[0].startswith(_HEADER):
         raise IngestFailed("Tesseract gave an answer that cannot be read", reason="nonsense")

@@ -1,4 +1,4 @@
-"""Words become lines and paragraphs; what is no text but the engine's guess at a picture is left out."""
+"""Turns words into lines and paragraphs; drops guesses of the engine on pictures."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from pydantic import BaseModel, ConfigDict, Field
 from latent_workers.parse.text.decode import clean
 
 Paragraph = Annotated[str, Field(max_length=100_000)]
-"""Lines, joined by line breaks."""
+"""Lines, separated by line breaks."""
 
 
 class OcrText(BaseModel):
-    """Paragraphs in the order they are read; no text is an answer, too."""
+    """Paragraphs in reading order; an empty text is a result, too."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     paragraphs: Annotated[tuple[Paragraph, ...], Field(max_length=20_000)] = ()
     confidence: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-    """The engine's own, over all words by their length."""
+    """The engine's confidence, averaged over all words by their length."""
     replaced: Annotated[int, Field(ge=0)] = 0
     """Characters that cannot be stored, each replaced by U+FFFD."""
 
 
 MIN_CONFIDENCE: Final = 0.4
-"""Of a whole paragraph: below, engines read the shapes of a photograph."""
+"""Of a whole paragraph: below it, engines read the shapes of a photograph."""
 
 
 @dataclass(frozen=True, slots=True)
 class OcrWord:
-    """A word, or a run of words, with the paragraph and the line it stands in; in reading order."""
+    """A word, or a run of words, with its paragraph and line, in reading order."""
 
     text: str
     confidence: float
-    """0 to 1; NaN or beyond counts as 0."""
+    """0 to 1; NaN and other values count as 0."""
     paragraph: Hashable
     line: Hashable
 
@@ -70,10 +70,10 @@ def _share(confidence: float) -> float:
 
 
 _COLUMN: Final = 8.0
-"""Least width of a column's usual line, in line heights: what is narrower is a cell of a table,
-which is read row by row."""
+"""Minimum width of a column's usual line, in line heights: narrower ones are cells of a table, which is read row by
+row."""
 _PARAGRAPH: Final = 0.9
-"""White between two lines, in line heights, that makes a paragraph end."""
+"""White space between two lines, in line heights, that ends a paragraph."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def in_order(boxes: Sequence[Box]) -> Iterator[OcrWord]:
 
 
 def _regions(boxes: list[Box], line: float) -> Iterator[list[Box]]:
-    """Parts of the page that are read from side to side: columns, and what stands across them."""
+    """Regions that are read from side to side: columns, and lines across them."""
     middle = _gutter(boxes, line)
     if middle is not None:
         yield from _regions([box for box in boxes if box.right <= middle], line)
@@ -133,9 +133,9 @@ def _regions(boxes: list[Box], line: float) -> Iterator[list[Box]]:
 
 
 def _gutter(boxes: Sequence[Box], line: float) -> float | None:
-    """The middle of the widest white from top to bottom with a column on either side.
+    """The middle of the widest white gap from top to bottom with a column on either side.
 
-    Any white will do: the boxes of engines are wider than their lines, and columns stand close.
+    Any gap counts: the boxes of engines are wider than their lines, and columns are close.
     """
     across = sorted(boxes, key=lambda box: box.left)
     best, widest = None, 0.0
@@ -153,7 +153,7 @@ def _is_column(boxes: Sequence[Box], line: float) -> bool:
 
 
 def _bands(boxes: Sequence[Box]) -> list[list[Box]]:
-    """Boxes that no white line across divides, from top to bottom."""
+    """Groups of boxes that no horizontal white line divides, from top to bottom."""
     bands: list[list[Box]] = []
     reach = float("-inf")
     for box in sorted(boxes, key=lambda box: box.top):
@@ -168,7 +168,7 @@ def _bands(boxes: Sequence[Box]) -> list[list[Box]]:
 
 
 def _rows(boxes: Sequence[Box]) -> Iterator[list[Box]]:
-    """Boxes side by side, from left to right."""
+    """Boxes beside each other, from left to right."""
     row: list[Box] = []
     for box in sorted(boxes, key=lambda box: box.middle):
         if row and box.middle - row[-1].middle > (row[-1].bottom - row[-1].top) / 2:
