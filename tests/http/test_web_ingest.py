@@ -239,7 +239,7 @@ async def test_what_is_no_address_of_a_page_is_refused_before_anything_is_queued
             await client.add("pages", uri=uri)
     with pytest.raises(Forbidden, match=r"LLC_FETCH_ALLOW=site\.example:8080"):
         await client.add("pages", uri="http://site.example:8080/")
-    with pytest.raises(Invalid, match="source_uri is for files"):
+    with pytest.raises(Invalid, match="source_uri is only for files"):
         await client.add("pages", uri=site.url("/lamps"), source_uri="file:///a")
 
 

@@ -197,7 +197,7 @@ async def test_a_refused_file_is_reported_and_not_sent_again_until_it_changes(
     assert second.added == []
     [skipped] = second.skipped
     assert skipped.path == "blank.txt"
-    assert "is empty but for white space (unchanged since it failed" in skipped.reason
+    assert "is empty (unchanged since it failed" in skipped.reason
     write(museum, "blank.txt", "now it says something\n")
     assert len((await synced(client, "refused", museum)).added) == 1
 

@@ -36,7 +36,7 @@ def test_a_rate_limited_token_gets_retry_after() -> None:
     limited = quotas(clock, quota_requests_per_min=60)
     for _ in range(60):
         limited.take_request(AGENT)
-    with pytest.raises(RateLimited, match="60 requests a minute") as caught:
+    with pytest.raises(RateLimited, match="60 requests per minute") as caught:
         limited.take_request(AGENT)
     clock.now += caught.value.details["retry_after"]
     limited.take_request(AGENT)
@@ -75,7 +75,7 @@ async def test_bytes_are_counted_to_the_end_of_the_day(database: Database) -> No
         assert await limited.bytes_left(conn, AGENT, 60) == 100
         await limited.count_upload(conn, AGENT, 60)
         assert await limited.bytes_left(conn, AGENT, 40) == 40
-        with pytest.raises(RateLimited, match="100 bytes a day") as caught:
+        with pytest.raises(RateLimited, match="100 bytes per day") as caught:
             await limited.bytes_left(conn, AGENT, 41)
         assert 0 < caught.value.details["retry_after"] <= 86_400
         assert await limited.bytes_left(conn, Principal.owner(), 1000) is None
@@ -91,7 +91,7 @@ async def test_a_body_may_have_what_is_left_and_counts_when_it_is_refused(
             for size in pieces:
                 meter.took(size)
 
-    with pytest.raises(RateLimited, match="100 bytes a day"):
+    with pytest.raises(RateLimited, match="100 bytes per day"):
         await receive(50, 1)
     async with database.transaction() as conn:
         assert await limited.bytes_left(conn, AGENT, 0) == 49
@@ -104,7 +104,7 @@ async def test_a_principal_whose_jobs_wait_adds_no_more_of_them(database: Databa
     async with database.transaction() as conn:
         await limited.check_queue(conn, AGENT)
         await _enqueue(conn, 2, AGENT.name)
-        with pytest.raises(RateLimited, match="2 of your jobs wait") as caught:
+        with pytest.raises(RateLimited, match="2 of your jobs are queued") as caught:
             await limited.check_queue(conn, AGENT)
         assert caught.value.details["retry_after"] > 0
         await limited.check_queue(conn, Principal("agent:b"))
@@ -120,7 +120,7 @@ async def test_a_full_queue_takes_nothing_of_anybody_until_it_is_shorter(
     async with database.transaction() as conn:
         await _enqueue(conn, 2, "local:you")
         await limited.check_queue(conn, Principal.owner())  # the third is let in
-        with pytest.raises(RateLimited, match="3 jobs wait already"):
+        with pytest.raises(RateLimited, match="3 jobs are queued"):
             await limited.check_queue(conn, Principal.owner())
         clock.now += 2  # it was never enqueued: the next count says so
         await limited.check_queue(conn, Principal.owner())

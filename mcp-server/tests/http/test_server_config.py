@@ -49,5 +49,5 @@ async def test_a_proxy_that_is_named_is_believed_and_others_are_not(
 @pytest.mark.parametrize("wrong", ["proxy", "*", "10.0.0.1/8"])
 def test_what_is_no_address_is_no_proxy(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLC_TRUSTED_PROXIES", f"10.0.0.5, {wrong}")
-    with pytest.raises(Invalid, match=re.escape(f"'{wrong}' is no address")):
+    with pytest.raises(Invalid, match=re.escape(f"'{wrong}' is not an address")):
         load_settings()

@@ -68,7 +68,7 @@ async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
         (tool(broken), {"number": 4}, "UNAVAILABLE", "request-1"),
         (tool(busy), {"number": 4}, "RATE_LIMIT", "too many; see containers_list"),
         (tool(double), {"number": "the words"}, "INVALID", "number: "),
-        (tool(double), {"number": 4, "more": 1}, "INVALID", "'more' is no argument"),
+        (tool(double), {"number": 4, "more": 1}, "INVALID", "'more' is not an argument"),
         (tool(double), {}, "INVALID", "number: "),
     ],
 )

@@ -100,7 +100,7 @@ async def run(settings: Settings) -> None:
     if settings.addresses_missing:
         missing = ", ".join(settings.addresses_missing)
         raise Invalid(
-            f"a worker of its own needs all three servers; not given: {missing}. 'latent up' needs none"
+            f"a separate worker needs all three servers. Missing: {missing}. 'latent up' needs none of them"
         )
     set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()

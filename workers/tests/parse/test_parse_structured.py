@@ -162,7 +162,7 @@ def test_odd_keys_are_quoted_in_a_key_path(path: list[str | int], expected: str 
         ("a.json", '{\n"a": }', r"a value is missing \(line 2\)"),
         ("a.json", '{"a": 1} x', "no value"),
         ("a.json", '{"a": "never closed}\n', "no value"),
-        ("a.json", "[1,,2]", "a comma that follows no value"),
+        ("a.json", "[1,,2]", "a comma without a value"),
         ("a.json", "{1: 2}", "without a key"),
         ("a.json", "[1 2]", "a comma is missing"),
         ("a.json", "[" * 20_000, "inside each other"),
@@ -190,7 +190,7 @@ def test_a_file_too_large_to_be_taken_apart_is_text_with_a_warning(
     for module, name in ((json_file, "a.json"), (yaml_file, "a.yaml")):
         monkeypatch.setattr(module, "MAX_CHARS", 10)
         found = parsed('{"key": "value"}', name)
-        assert "more than 10 characters; split the file" in found.warnings[0].message
+        assert "more than 10 characters: split the file" in found.warnings[0].message
 
 
 LENIENT = """\

@@ -102,5 +102,7 @@ async def test_a_page_of_a_pdf_with_an_empty_password_is_readable_by_everybody(
 async def test_a_page_that_is_not_there_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
     path = book(tmp_path / "a.pdf")
     for number in (0, 4):
-        with pytest.raises(IngestFailed, match=f"'a.pdf' has 3 pages, and no page {number}"):
+        with pytest.raises(
+            IngestFailed, match=f"'a.pdf' has 3 pages; page {number} does not exist"
+        ):
             await page_pdf(sandbox, path, name="a.pdf", number=number)

@@ -139,7 +139,7 @@ async def test_a_refusal_keeps_its_words_and_its_child(sandbox: Sandbox) -> None
     [
         ("raise_error", "error", "the odd parser failed: ValueError: a bug of the parser"),
         ("segfault", "crash", "the odd parser crashed (signal 11)"),
-        ("leave", "crash", "the odd parser ended without an answer (exit status 3)"),
+        ("leave", "crash", "the odd parser exited without an answer (exit status 3)"),
     ],
 )
 async def test_a_failing_task_is_named_and_its_child_replaced(

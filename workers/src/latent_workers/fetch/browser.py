@@ -46,7 +46,7 @@ async def rendered(
         playwright = importlib.import_module("playwright.async_api")
     except ImportError as exc:
         raise IngestFailed(
-            "pages are to be rendered by a browser (web.javascript), and Playwright is not installed: install "
+            "the container renders its pages in a browser (web.javascript), and Playwright is not installed: install "
             "latent-workers[browser], or set web.javascript to false"
         ) from exc
     try:

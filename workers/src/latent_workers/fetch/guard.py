@@ -83,9 +83,9 @@ class AddressGuard:
         check_port(address, self._allowed)
         found = await self._addresses(address)
         if not found:
-            raise IngestFailed(f"the host '{address.host}' has no address; check the URL")
+            raise IngestFailed(f"the host '{address.host}' has no address: check the URL")
         if len(found) > MAX_ADDRESSES:
-            raise Forbidden(f"the host '{address.host}' has {len(found)} addresses: too many")
+            raise Forbidden(f"the host '{address.host}' has too many addresses ({len(found)})")
         if address.origin not in self._allowed and not all(map(is_public, found)):
             raise not_public(address)
         return list(found)
@@ -102,8 +102,10 @@ class AddressGuard:
             ) from exc
         except socket.gaierror as exc:
             if exc.errno == socket.EAI_AGAIN:
-                raise Unavailable(f"the name '{address.host}' cannot be resolved now") from exc
-            raise IngestFailed(f"the host '{address.host}' is not known; check the URL") from exc
+                raise Unavailable(
+                    f"the name '{address.host}' cannot be resolved at the moment"
+                ) from exc
+            raise IngestFailed(f"the host '{address.host}' is unknown: check the URL") from exc
         except (OSError, UnicodeError) as exc:
             raise Unavailable(f"the name '{address.host}' cannot be resolved: {exc}") from exc
 
@@ -112,7 +114,7 @@ def not_public(address: WebAddress) -> Forbidden:
     """The error does not contain the address: users who may add documents must not learn the names of a private
     network."""
     return Forbidden(
-        f"'{address.host}' is not on the public internet; an operator may allow it with "
+        f"'{address.host}' is not on the public internet; the operator can allow it with "
         f"LLC_FETCH_ALLOW={address.origin}",
         origin=address.origin,
     )

@@ -27,12 +27,12 @@ _PAGES: Final = frozenset({200, 203})
 _TRY_AGAIN: Final = frozenset({408, 425})
 _REMEDIES: Final = {
     204: "there is no content",
-    401: "it wants a login; save the page and upload the file",
-    402: "it wants to be paid; save the page and upload the file",
-    403: "the server does not give it to programs, or wants a login; save the page and upload the file",
-    404: "there is no such page; check the address",
-    410: "the page is gone for good",
-    451: "it is withheld for legal reasons",
+    401: "it needs a login: save the page and upload the file",
+    402: "it needs a payment: save the page and upload the file",
+    403: "the server refuses programs, or needs a login: save the page and upload the file",
+    404: "there is no such page: check the address",
+    410: "the page was removed permanently",
+    451: "it is blocked for legal reasons",
 }
 _MAX_CAUSES: Final = 10
 
@@ -58,9 +58,11 @@ def check(response: httpx.Response, address: WebAddress) -> None:
     wait = retry_after(response)
     details = {"status": status} | ({"retry_after": wait} if wait else {})
     if status == 429:
-        raise RateLimited(f"{address}: the server wants fewer requests (429)", **details)
+        raise RateLimited(f"{address}: the server received too many requests (429)", **details)
     if status >= 500 or status in _TRY_AGAIN:
-        raise Unavailable(f"{address}: the server answered {status}; it is tried again", **details)
+        raise Unavailable(
+            f"{address}: the server answered {status}; the job will try again", **details
+        )
     remedy = _REMEDIES.get(status, "open the address in a browser to see why")
     raise IngestFailed(f"{address}: the server answered {status}: {remedy}", **details)
 
@@ -89,19 +91,23 @@ def no_connection(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
     certificate = certificate_trouble(exc)
     if certificate is not None:
         return IngestFailed(
-            f"{address.origin} could not prove who it is: {certificate.verify_message}",
+            f"{address.origin} has no valid certificate: {certificate.verify_message}",
             reason="certificate",
         )
-    return Unavailable(f"no connection to {address.origin}; it is tried again")
+    return Unavailable(f"no connection to {address.origin}; the job will try again")
 
 
 def broken(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
     """The error for a connection that breaks during the response."""
     if isinstance(exc, httpx.TimeoutException):
-        return Unavailable(f"{address} fell silent while it was fetched; it is tried again")
+        return Unavailable(
+            f"{address} stopped sending data during the fetch; the job will try again"
+        )
     if isinstance(exc, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
-        return IngestFailed(f"{address} cannot be asked for: {exc}")
-    return Unavailable(f"{address} broke off while it was fetched ({exc}); it is tried again")
+        return IngestFailed(f"{address} cannot be requested: {exc}")
+    return Unavailable(
+        f"{address} closed the connection during the fetch ({exc}); the job will try again"
+    )
 
 
 def certificate_trouble(exc: BaseException) -> ssl.SSLCertVerificationError | None:
@@ -183,7 +189,7 @@ def inflater_for(encoding: str) -> Inflater | None:
     if name in ("", "identity"):
         return None
     if name not in _NAMES:
-        raise IngestFailed(f"the page came in the encoding '{name[:40]}', which was not asked for")
+        raise IngestFailed(f"the page came in the encoding '{name[:40]}', which was not requested")
     return Inflater(_NAMES[name])
 
 
@@ -215,14 +221,14 @@ class Inflater:
     def finish(self) -> None:
         """Raises ``Unavailable`` if the body is incomplete."""
         if self._begun and not self._inner.eof:
-            raise Unavailable("the page was cut off in the middle; it is fetched again")
+            raise Unavailable("the page is incomplete; the job will fetch it again")
 
     def _inflate(self, data: bytes) -> bytes:
         try:
             piece = self._inner.decompress(data, PIECE)
         except zlib.error as exc:
             if self._begun or self._bits != _ZLIB:
-                raise IngestFailed(f"the page cannot be decompressed: {exc}") from exc
+                raise IngestFailed(f"the page cannot be decoded: {exc}") from exc
             # Many servers mean a bare stream when they say deflate.
             self._inner, self._bits = zlib.decompressobj(_RAW), _RAW
             return self._inflate(data)

@@ -123,7 +123,7 @@ class WebFetcher:
                     return await self._download(response, address, checkpoint)
             address = _redirected(address, location)
         raise IngestFailed(
-            f"{address} was reached by more than {MAX_REDIRECTS} redirects; use the address they lead to"
+            f"{address} has more than {MAX_REDIRECTS} redirects: use their final address"
         )
 
     @asynccontextmanager
@@ -193,7 +193,7 @@ class WebFetcher:
 
     def _too_large(self, address: WebAddress) -> TooLarge:
         return TooLarge(
-            f"{address} has more than {self._limit} bytes; an operator may raise LLC_MAX_UPLOAD_BYTES"
+            f"{address} has more than {self._limit} bytes; the operator can raise LLC_MAX_UPLOAD_BYTES"
         )
 
 
@@ -274,7 +274,7 @@ def _redirected(address: WebAddress, location: str) -> WebAddress:
     try:
         return address.join(location)
     except Invalid as exc:
-        raise Forbidden(f"{address} redirects to where no page is fetched: {exc.message}") from exc
+        raise Forbidden(f"{address} redirects to a forbidden address: {exc.message}") from exc
 
 
 def _line(value: str | None) -> str | None:

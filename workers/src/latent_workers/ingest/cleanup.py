@@ -85,4 +85,4 @@ def requeued(as_: type[Unavailable] = Unavailable) -> Iterator[None]:
     try:
         yield
     except NotFound as exc:
-        raise as_(f"{exc.message} just now; it is tried again later") from exc
+        raise as_(f"{exc.message} just now; the job will try again later") from exc

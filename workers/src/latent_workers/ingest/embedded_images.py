@@ -42,7 +42,7 @@ async def with_pictures(
             async for page in pages:
                 drawn.add(*page)
     except IngestFailed as error:
-        note = f"it is embedded by its text alone: {error.message}"
+        note = f"only its text is embedded: {error.message}"
         await ctx.warn(Issue(code=error.code, message=note))
         return made
     pictures = {

@@ -59,7 +59,7 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
             path, sha256, size, payload.accepted_at, payload.modified_at, payload.mtime_ns
         )
     if payload.path is None:
-        raise IngestFailed(f"nothing says where the bytes of {payload.uri} are; add it again")
+        raise IngestFailed(f"the location of the bytes of {payload.uri} is missing: add it again")
     original = await _from_folder(ctx, deps, Path(payload.path), payload)
     # Until the document is published, the job is all that keeps the bytes from being garbage.
     amended = stored(payload, original).model_dump(mode="json")
@@ -98,7 +98,7 @@ def _copy(
         if copied is not None:
             return copied
     raise IngestFailed(
-        f"'{source.name}' kept changing while it was read; add it again when it is at rest"
+        f"'{source.name}' kept changing during the copy: add it again when it no longer changes"
     )
 
 
@@ -131,7 +131,7 @@ def _fill(
         while piece := file.read(min(PIECE, left + 1)):
             left -= len(piece)
             if left < 0:
-                raise TooLarge(f"'{source.name}' has more bytes than the limit, which is {limit}")
+                raise TooLarge(f"'{source.name}' has more bytes than the limit of {limit}")
             copy.write(piece)
         after = os.fstat(file.fileno())
     same = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
@@ -146,7 +146,7 @@ def _refuse_strange(source: Path, roots: tuple[Path, ...], opened: os.stat_resul
     if not any(meant.is_relative_to(root) for root in roots) or not os.path.samestat(
         opened, meant.stat()
     ):
-        raise IngestFailed(f"'{source.name}' is not below LLC_INGEST_ROOTS any more")
+        raise IngestFailed(f"'{source.name}' is no longer below LLC_INGEST_ROOTS")
 
 
 def _hash(path: Path) -> Sha256:

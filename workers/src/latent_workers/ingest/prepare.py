@@ -235,7 +235,7 @@ async def embed(
     async with deps.stack.db.single() as conn:  # commits before the first outside write
         first = await containers.take_chunk_nos(conn, container.id, total)
     if first is None:
-        raise NotFound(f"container '{container.id}' does not exist any more")
+        raise NotFound(f"container '{container.id}' no longer exists")
 
     def cut(draft: DraftChunk) -> list[Piece]:
         return deps.embedding.pieces(container.space, draft.embed_text, draft.picture)
@@ -320,7 +320,7 @@ async def unless_archived(ctx: JobContext, deps: Deps) -> Container | None:
     async with deps.stack.db.reading() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
-        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+        raise NotFound(f"container '{ctx.job.container_id}' no longer exists")
     if container.state is not ContainerState.ARCHIVED:
         return container
 

@@ -17,7 +17,7 @@ from latent_core.queue.context import JobContext
 NAMED: Final = 20
 """Pages with their own warning; one more warning counts the others."""
 REMEDY: Final = (
-    "when the embedder takes it, add the document again, or refresh the container in place"
+    "when the embedder accepts it, add the document again, or refresh the container in place"
 )
 
 
@@ -62,8 +62,8 @@ def skipped_page(page: int | None, cause: str, **details: str) -> Issue:
     """The warning of one page."""
     return Issue(
         code=IssueCode.INGEST_FAIL,
-        message=f"Page {page} is not found by how it looks, only by its text, since its picture could not be "
-        f"embedded: {cause}; {REMEDY}",
+        message=f"Page {page} is found by its text only, because its image could not be embedded: "
+        f"{cause}; {REMEDY}",
         details={"page": page, "cause": cause, **details},
     )
 
@@ -72,7 +72,7 @@ def skipped_pages(more: int) -> Issue:
     """The warning about the remaining pages."""
     return Issue(
         code=IssueCode.INGEST_FAIL,
-        message=f"{more} more pages are not found by how they look, for reasons such as these",
+        message=f"{more} more pages are found by their text only, for similar reasons",
         details={"pages": more},
     )
 
@@ -82,7 +82,7 @@ def skipped_image_warnings(pages: int) -> list[Issue]:
     if not pages:
         return []
     message = (
-        f"{pages} pages were left out, since their pictures could not be embedded: they are found by their text, not "
-        "by how they look. When the embedder takes them, refresh the container in place"
+        f"{pages} pages have no image vector, because their images could not be embedded. They are found by their "
+        "text. When the embedder accepts the images, refresh the container in place"
     )
     return [Issue(code=IssueCode.INGEST_FAIL, message=message, details={"pages": pages})]

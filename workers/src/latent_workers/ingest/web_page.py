@@ -63,7 +63,9 @@ async def fetch_page(
     if download is None and known is not None:
         return known
     if download is None:
-        raise RuntimeError("a page is unchanged that was asked for without validators")
+        raise RuntimeError(
+            "the server reports an unchanged page, but the request had no validators"
+        )
     try:
         if javascript and plain_type(download.content_type) in _HTML:
             download = await _rendered(deps, fetcher, download)

@@ -35,7 +35,7 @@ async def compact(ctx: JobContext, deps: Deps) -> None:
     rules = ALL_THAT_IS_DEAD if payload.forget else RULES
     report = await merge(deps.stack.db, ctx.job.container_id, ctx.checkpoint, rules)
     if report.skipped and payload.forget:
-        raise Unavailable("another compaction is at work; deleted postings go after it")
+        raise Unavailable("another compaction is running; deleted postings are removed after it")
     result = {"dropped_chunks": report.dropped_chunks, "rows": report.rows_after}
     await ctx.transact(lambda conn: finish(conn, ctx.job, result=result))
 

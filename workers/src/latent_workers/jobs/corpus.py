@@ -91,7 +91,7 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
 
 async def _read(ctx: JobContext, deps: Deps, container: Container) -> CorpusBatch:
     if ctx.job.doc_id is None:
-        raise IngestFailed(f"job {ctx.job.id} names no document")
+        raise IngestFailed(f"job {ctx.job.id} has no document")
     payload = IngestPayload.model_validate(ctx.job.payload)
     if awaits_fetch(payload):
         payload = await fetch_page(ctx, deps, payload)
@@ -316,7 +316,7 @@ async def _whole(
     """The corpus itself, which becomes live with its last batch and has no chunks: listings know it by its hash."""
     if payload.records == 0:
         raise IngestFailed(
-            f'\'{payload.filename}\' holds no record: a line is {{"_id", "title", "text", …}}'
+            f'\'{payload.filename}\' has no record: a line is {{"_id", "title", "text", …}}'
         )
     attempts = await documents.take_generations(conn, [corpus_batch.corpus], payload.request)
     attempt = attempts.get(corpus_batch.corpus)
@@ -379,7 +379,7 @@ async def _purge(
 def _summary(payload: IngestPayload) -> list[Issue]:
     if not payload.failures:
         return []
-    message = f"{payload.failures} lines of '{payload.filename}' were no records; {payload.records} were ingested"
+    message = f"{payload.failures} lines of '{payload.filename}' were not valid records; {payload.records} records were ingested"
     if payload.nameless and payload.request > 1:
         message += (
             f"; none was removed, since {payload.nameless} lines do not tell which record they are"

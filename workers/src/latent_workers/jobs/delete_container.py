@@ -37,7 +37,7 @@ async def delete_container(ctx: JobContext, deps: Deps) -> None:
         running = await admin.cancel_all(conn, container_id, but=ctx.job.id)
     if running:
         raise Unavailable(
-            f"{running} jobs of container '{container_id}' are still ending; it is removed when they have",
+            f"{running} jobs of container '{container_id}' are still running; it is removed when they have ended",
             retry_after=1.0,
         )
     proof = await _proof(ctx, deps)

@@ -23,7 +23,7 @@ async def evaluate(ctx: JobContext, deps: Deps) -> None:
     async with deps.stack.db.transaction() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
-        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+        raise NotFound(f"container '{ctx.job.container_id}' no longer exists")
     result = await Evaluation(
         deps.search_service(),
         Readable(container),

@@ -79,7 +79,7 @@ async def _retain(conn: Connection, container_id: str) -> None:
     """Delete the backups above the number that the manifest keeps."""
     container = await containers.get(conn, container_id)
     if container is None:
-        raise NotFound(f"container '{container_id}' was deleted while it was backed up")
+        raise NotFound(f"container '{container_id}' was deleted during its backup")
     await archives.retain(conn, container_id, container.manifest.backup.keep)
 
 
@@ -89,7 +89,7 @@ async def _verify(ctx: JobContext, deps: Deps, archive_id: int) -> None:
     async with stack.db.transaction() as conn:
         archive = await archives.get(conn, archive_id, ArchiveKind.BACKUP)
     if archive is None:
-        raise NotFound(f"backup {archive_id} is not kept any more")
+        raise NotFound(f"backup {archive_id} no longer exists")
     path = await stack.blobs.local_copy(Sha256(archive.sha256))
     contents = await verify_archive(ctx, path, archive.bytes)
 

@@ -82,7 +82,7 @@ async def _there(deps: Deps, payload: ImportPayload) -> Container:
     async with deps.stack.db.transaction() as conn:
         there = await containers.get(conn, payload.target)
     if there is None:
-        raise NotFound(f"container '{payload.target}' does not exist any more")
+        raise NotFound(f"container '{payload.target}' no longer exists")
     return there
 
 

@@ -128,21 +128,21 @@ def _check_taken(container: Container, detected: DetectedType, name: str) -> Non
     is_text = detected.source_type is not SourceType.IMAGE
     if is_text and Modality.TEXT not in container.manifest.modalities:
         raise IngestFailed(
-            f"'{name}' is no image, and container '{container.id}' takes nothing else: its manifest's "
+            f"'{name}' is not an image, and container '{container.id}' accepts only images: its manifest's "
             "modalities lack 'text'"
         )
 
 
 def _document(ctx: JobContext) -> UUID:
     if ctx.job.doc_id is None:
-        raise IngestFailed(f"job {ctx.job.id} names no document")
+        raise IngestFailed(f"job {ctx.job.id} has no document")
     return ctx.job.doc_id
 
 
 async def _overtaken(ctx: JobContext, deps: Deps) -> None:
     """The document was deleted, or a newer version was added: this job has nothing to do."""
     empty_text = Issue(
-        code=IssueCode.CONFLICT, message="the document was deleted or added anew in the meantime"
+        code=IssueCode.CONFLICT, message="the document was deleted or added again in the meantime"
     )
 
     async def write(conn: Connection) -> None:
@@ -195,7 +195,7 @@ class _LiveGenerationChanged(Conflict):
     transient = True
 
     def __init__(self) -> None:
-        super().__init__("the document changed while it was compared; it is tried again")
+        super().__init__("the document changed during the comparison; the job will try again")
 
 
 async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDocument:
@@ -219,7 +219,7 @@ async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDoc
         await ctx.warn(
             Issue(
                 code=IssueCode.INGEST_FAIL,
-                message=f"{parsed.replaced_characters} characters that are no text were replaced by U+FFFD",
+                message=f"{parsed.replaced_characters} invalid characters were replaced by U+FFFD",
                 details={"replaced_characters": parsed.replaced_characters},
             )
         )
@@ -234,14 +234,14 @@ async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDoc
         raise IngestFailed(_nothing_found(work.payload.filename, parsed))
     if len(made.drafts) > deps.settings.max_chunks_per_document:
         raise IngestFailed(
-            f"'{work.payload.filename}' makes {len(made.drafts)} chunks; the limit is "
+            f"'{work.payload.filename}' has {len(made.drafts)} chunks; the limit is "
             f"{deps.settings.max_chunks_per_document} (LLC_MAX_CHUNKS_PER_DOCUMENT): split the document"
         )
     return made
 
 
 def _nothing_found(name: str, parsed: ParsedDocument) -> str:
-    empty_text = f"'{name}' holds no text that could be found again"
+    empty_text = f"'{name}' has no searchable text"
     unread = [w.message for w in parsed.warnings if "unread_pages" in w.details]
     return f"{empty_text}. {unread[0]}" if unread else empty_text
 

@@ -29,7 +29,7 @@ async def page_pdf(ctx: JobContext, deps: Deps) -> None:
 async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
     payload = PagePdfPayload.model_validate(ctx.job.payload)
     if ctx.job.doc_id is None:
-        raise IngestFailed(f"job {ctx.job.id} names no document")
+        raise IngestFailed(f"job {ctx.job.id} has no document")
     doc_id = ctx.job.doc_id
     async with deps.stack.db.transaction() as conn:
         is_requested = await pages.is_pdf_requested(conn, doc_id, payload.generation, payload.page)

@@ -137,7 +137,7 @@ async def _complete_proof(
     failed = [one["id"] for one in found if one["state"] != JobState.DONE]
     warnings = kept_words(proof["archives_kept"])
     if failed:
-        message = f"{len(failed)} purges of its records did not end well: `latent jobs requeue {failed[0]}` tries again"
+        message = f"{len(failed)} purges of its records failed: `latent jobs requeue {failed[0]}` runs them again"
         warnings.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
     return warnings
 
@@ -146,7 +146,5 @@ def kept_words(archives_kept: list[str]) -> list[Issue]:
     """The note that a deletion does not reach archives."""
     if not archives_kept:
         return []
-    message = (
-        f"what it held is still in {', '.join(archives_kept)}: exports go after a day, backups stay"
-    )
+    message = f"its contents remain in {', '.join(archives_kept)}: exports are deleted after a day, backups stay"
     return [Issue(code=IssueCode.POLICY, message=message)]

@@ -20,7 +20,7 @@ async def read_image(ctx: JobContext, deps: Deps) -> None:
     payload = ReadImagePayload.model_validate(ctx.job.payload)
     engine = await deps.ocr.engine()
     if isinstance(engine, NoEngine):
-        raise IngestFailed(f"the picture cannot be read: {engine.why}")
+        raise IngestFailed(f"the image cannot be read: {engine.why}")
     async with deps.stack.db.reading() as conn:
         known = await image_texts.known(conn, payload.sha256, engine.key)
     if known:

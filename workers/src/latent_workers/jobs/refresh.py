@@ -42,7 +42,7 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
     async with deps.stack.db.transaction() as conn:
         container = await containers.get(conn, ctx.job.container_id)
     if container is None:
-        raise NotFound(f"container '{ctx.job.container_id}' does not exist any more")
+        raise NotFound(f"container '{ctx.job.container_id}' no longer exists")
     work = RefreshJob(ctx, deps, container, payload)
     if (
         not payload.mapped_only
@@ -84,7 +84,7 @@ async def inplace(work: RefreshJob) -> None:
         await SpaceFill(work.ctx, work.deps, space, mapped_only=True).run()
         return
     if space.state is not SpaceState.LIVE:
-        raise Conflict(f"space {space.id} is not the live one any more: begin the refresh again")
+        raise Conflict(f"space {space.id} is no longer the live one: start the refresh again")
     version = payload.to.version if payload.to is not None else None
     if payload.force and not payload.collection_cleared:
         await _require_answer(work, with_version(space, version))
@@ -116,7 +116,9 @@ async def inplace(work: RefreshJob) -> None:
             continue
         failpoint("inplace.after_commit")
         return
-    raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+    raise NotComplete(
+        "documents arrive faster than they are embedded; the job will try again later"
+    )
 
 
 async def create_collection(work: RefreshJob, space: Space) -> None:
@@ -132,7 +134,7 @@ async def _require_answer(work: RefreshJob, space: Space) -> None:
     if vectors.shape != (1, space.dims):
         raise Conflict(
             f"{space.embedder} gives vectors of {vectors.shape[-1]} dimensions, and the collection holds {space.dims}:"
-            " nothing was emptied; use strategy parallel"
+            " nothing was changed. Use strategy parallel"
         )
 
 
@@ -145,7 +147,7 @@ async def _rewritten(conn: Connection, work: RefreshJob, space: Space, version: 
         result={"space_id": space.id, "version": version, "skipped_images": without_points},
     )
     if not await spaces.lock(conn, work.container.id):
-        raise NotFound(f"container '{work.container.id}' does not exist any more")
+        raise NotFound(f"container '{work.container.id}' no longer exists")
     container = await containers.get(conn, work.container.id)
     if container is not None:
         require_active(container)
@@ -153,7 +155,7 @@ async def _rewritten(conn: Connection, work: RefreshJob, space: Space, version: 
     if await space_points.missing(
         conn, work.container.id, space.collection_id, limit=1, job_id=work.ctx.job.id
     ):
-        raise NotComplete("documents came in meanwhile; they are embedded as well")
+        raise NotComplete("new documents arrived; they are embedded as well")
     if version is not None and version != space.version and container is not None:
         await spaces.set_version(conn, space.id, version)
         manifest = named_like(container.manifest, with_version(space, version))

@@ -31,7 +31,7 @@ async def render(ctx: JobContext, deps: Deps) -> None:
 async def _render(ctx: JobContext, deps: Deps) -> None:
     payload = RenderPayload.model_validate(ctx.job.payload)
     if ctx.job.doc_id is None:
-        raise IngestFailed(f"job {ctx.job.id} names no document")
+        raise IngestFailed(f"job {ctx.job.id} has no document")
     async with deps.stack.db.reading() as conn:
         container = await containers.get(conn, ctx.job.container_id)
         live = container is not None and await pages.is_live(

@@ -80,7 +80,7 @@ class NoEngine:
 async def find(choice: Choice, languages: str | None = None) -> OcrEngine | NoEngine:
     """The engine for ``choice``; ``languages`` (``eng+deu``) are for Tesseract."""
     if choice == "off":
-        return NoEngine("OCR is turned off (LLC_OCR=off)")
+        return NoEngine("OCR is switched off (LLC_OCR=off)")
     found: OcrEngine | None = None
     if choice in ("auto", "tesseract"):
         found = await _tesseract(languages)

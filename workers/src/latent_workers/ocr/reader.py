@@ -103,4 +103,4 @@ class PageReader:
         try:
             return OcrText.model_validate_json(item.value)
         except ValueError as exc:
-            raise IngestFailed(f"{label} gave an answer that does not hold together") from exc
+            raise IngestFailed(f"{label} gave an inconsistent answer") from exc

@@ -131,7 +131,7 @@ def _warnings(scan: Scan, outcome: Outcome) -> Iterator[Issue]:
         yield _unread(scan, sorted(left), "for various reasons")
     if outcome.untried:
         yield _unread(
-            scan, outcome.untried, f"not tried after {CONSECUTIVE_FAILURES} failures in a row"
+            scan, outcome.untried, f"skipped after {CONSECUTIVE_FAILURES} consecutive failures"
         )
 
 

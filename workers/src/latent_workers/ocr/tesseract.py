@@ -122,13 +122,13 @@ def _pgm(image: Image.Image) -> bytes:
 def _failure(ended: TesseractRun) -> IngestFailed:
     complaint = " ".join(ended.complaint.split())[-200:]
     if ended.status == -signal.SIGXCPU:
-        return IngestFailed("Tesseract used up its CPU time", reason="cpu")
+        return IngestFailed("Tesseract exceeded its CPU limit", reason="cpu")
     if "bad_alloc" in complaint:
-        return IngestFailed("Tesseract needed more memory than it may have", reason="memory")
+        return IngestFailed("Tesseract needed more memory than its limit", reason="memory")
     if ended.status < 0:
         return IngestFailed(f"Tesseract crashed (signal {-ended.status})", reason="crash")
     return IngestFailed(
-        f"Tesseract ended with status {ended.status}: {complaint or 'it did not say why'}",
+        f"Tesseract ended with status {ended.status}: {complaint or 'without a message'}",
         reason="error",
     )
 
@@ -138,7 +138,7 @@ def _words(tsv: str) -> Iterator[OcrWord]:
     100), text."""
     lines = tsv.split("\n")
     if not lines[0].startswith(_HEADER):
-        raise IngestFailed("Tesseract gave an answer that cannot be read", reason="nonsense")
+        raise IngestFailed("Tesseract gave an invalid answer", reason="nonsense")
     for line in lines[1:]:
         cells = line.split("\t", _COLUMNS - 1)
         if len(cells) != _COLUMNS or cells[0] != _WORD_LEVEL:

@@ -77,4 +77,4 @@ def _checked(check: Callable[[FrameItem], T], item: FrameItem, label: str) -> T:
     try:
         return check(item)
     except ValueError as exc:
-        raise IngestFailed(f"{label} gave an answer that does not hold together") from exc
+        raise IngestFailed(f"{label} gave an inconsistent answer") from exc

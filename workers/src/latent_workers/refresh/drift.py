@@ -65,7 +65,7 @@ class TrainedAdapter:
 async def drift(work: RefreshJob) -> None:
     """Sample, train, measure; then the switch by way of the adapter. ``DriftRefused`` says what was measured."""
     if work.payload.to is None:
-        raise Conflict("a drift refresh names the embedder to change to")
+        raise Conflict("a drift refresh needs the new embedder")
     model = work.deps.stack.embedders.model_of(
         target_manifest(work.container.manifest, work.payload.to)
     )
@@ -78,7 +78,7 @@ async def drift(work: RefreshJob) -> None:
     trained = await _trained(work, new, way)
     if not trained.report.accepted:
         raise DriftRefused(
-            f"not taken: {trained.report.words()}. Strategy parallel embeds everything anew:"
+            f"not taken: {trained.report.words()}. Strategy parallel embeds everything again:"
             f" `latent refresh {work.container.id} --strategy parallel --to {model.embedder}"
             f" --version {model.version} --dims {model.dims}`",
             measured=trained.report.details(),
@@ -137,7 +137,7 @@ async def _sampled(work: RefreshJob, new: Space) -> DriftSample:
     rows, old = await _old_vectors(work, new)
     if len(rows) < FEWEST_CHUNKS:
         raise DriftRefused(
-            f"{len(rows)} chunks of one vector each are too few to learn from: strategy parallel embeds them all",
+            f"{len(rows)} chunks of one vector each are too few to train an adapter: use strategy parallel",
             offer="parallel",
         )
     made = await _embedded(work, new, rows)
@@ -332,7 +332,7 @@ async def _built(
     async def write(conn: Connection) -> SpaceId:
         await hold(conn, work.ctx.job)
         if not await spaces.lock(conn, work.container.id):
-            raise Conflict(f"container '{work.container.id}' was deleted meanwhile")
+            raise Conflict(f"container '{work.container.id}' was deleted in the meantime")
         kept = await _keep(conn, work, old, model, trained.report, packed)
         space = await spaces.insert(
             conn,
@@ -356,7 +356,7 @@ async def _built(
 
 async def _forward(work: RefreshJob, space: Space) -> None:
     if space.adapter is None:
-        raise Conflict(f"space {space.id} has no adapter: begin the refresh again")
+        raise Conflict(f"space {space.id} has no adapter: start the refresh again")
     async with work.deps.stack.db.transaction() as conn:
         packed = await drift_adapters.read(conn, space.adapter)
     forward = await asyncio.to_thread(ForwardMap.from_bytes, packed or b"")

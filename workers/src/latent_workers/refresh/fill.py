@@ -105,7 +105,7 @@ class SpaceFill:
             await self.ctx.transact(partial(self._unrecord, doc_ids=lacking))
             await self.run()
         raise Unavailable(
-            f"points keep vanishing from {self.space.collection()}: look at the vector engine, then try again"
+            f"points disappear from {self.space.collection()} again and again: check the vector engine, then requeue the job"
         )
 
     async def _count(self) -> None:
@@ -313,7 +313,7 @@ class SpaceFill:
         job = self.ctx.job
         await hold(conn, job)
         if await containers.hold(conn, self.space.container_id) is None:
-            raise NotFound(f"container '{self.space.container_id}' was deleted meanwhile")
+            raise NotFound(f"container '{self.space.container_id}' was deleted in the meantime")
         live = await space_points.still_live(conn, batch)
         await space_points.record(
             conn,

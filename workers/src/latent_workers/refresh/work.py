@@ -73,7 +73,7 @@ class RefreshJob:
         for space in known:
             if space.id == self.payload.space_id and space.state is not SpaceState.DROPPING:
                 return space
-        raise Conflict(f"space {self.payload.space_id} was given up: begin the refresh again")
+        raise Conflict(f"space {self.payload.space_id} was cancelled: start the refresh again")
 
     async def amended(self, **changes: Any) -> RefreshJob:
         """Keep what was found out for the next attempt."""
@@ -90,7 +90,7 @@ class RefreshJob:
         if not report.passed and not self.payload.force:
             raise GateFailed(
                 f"not switched: {'; '.join(report.failures)}. The new space stays complete: refresh again with"
-                " force to switch all the same, or roll back to give it up",
+                " force to switch anyway, or roll back to discard it",
                 gates=report.model_dump(mode="json"),
             )
         return report
@@ -123,7 +123,9 @@ async def switch_when_complete(
         failpoint("refresh.after_switch")
         work.deps.stack.wake()
         return
-    raise NotComplete("documents come in faster than they are embedded; it is tried again later")
+    raise NotComplete(
+        "documents arrive faster than they are embedded; the job will try again later"
+    )
 
 
 async def _require_seen(work: RefreshJob, space: Space) -> None:
@@ -136,8 +138,8 @@ async def _require_seen(work: RefreshJob, space: Space) -> None:
     lost = now.without_points - before
     if lost > max(1, LOST_SHARE * now.all) and not work.payload.force:
         raise GateFailed(
-            f"not switched: {now.without_points} of {now.all} pictures have no vector in the new space, {before} in the one that "
-            "is searched. Look at what the embedder takes, and refresh again, with force to switch all the same",
+            f"not switched: {now.without_points} of {now.all} images have no vector in the new space, {before} in the live one. "
+            "Check which images the embedder accepts and refresh again, or use force to switch anyway",
             without_points=now.without_points,
             before=before,
             pictures=now.all,
@@ -179,7 +181,7 @@ async def _switch(
 async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> SpaceSwitch:
     """As the job was told to; ``Conflict`` when the container was closed meanwhile."""
     if not await spaces.lock(conn, work.container.id):
-        raise NotFound(f"container '{work.container.id}' does not exist any more")
+        raise NotFound(f"container '{work.container.id}' no longer exists")
     container = await containers.get(conn, work.container.id)
     if container is not None:
         require_active(container)
@@ -202,7 +204,7 @@ def _replacing(work: RefreshJob, space: Space) -> NewJob:
 def judge_words(report: GateReport | None) -> list[Issue]:
     """What the job's owner should know of a switch."""
     if report is None:
-        message = "switched without golden queries: the new space is complete, how good it is was not measured"
+        message = "switched without golden queries: the new space is complete, but its quality was not measured"
     elif report.passed:
         message = f"switched: {report.words()}"
     else:

@@ -65,12 +65,14 @@ def page_pdf(file: BinaryIO, name: str, number: int) -> bytes:
     """Page ``number``, from 1. The same page gives the same bytes. ``IngestFailed`` when it cannot be taken out."""
     document = open_document(file, name)
     if not 1 <= number <= document.page_count:
-        raise IngestFailed(f"'{name}' has {document.page_count} pages, and no page {number}")
+        raise IngestFailed(
+            f"'{name}' has {document.page_count} pages; page {number} does not exist"
+        )
     try:
         with mupdf.reading():
             return _taken_out(document, number)
     except mupdf.PdfError as exc:
-        raise IngestFailed(f"page {number} of '{name}' is damaged; see its image instead") from exc
+        raise IngestFailed(f"page {number} of '{name}' is damaged: open its image instead") from exc
 
 
 def _taken_out(document: Any, number: int) -> bytes:

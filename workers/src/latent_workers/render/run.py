@@ -57,7 +57,7 @@ class Pages:
             try:
                 page = self._page(item)
             except ValidationError as exc:
-                raise IngestFailed(f"{_LABEL} gave an answer that does not hold together") from exc
+                raise IngestFailed(f"{_LABEL} gave an inconsistent answer") from exc
             if page is not None:
                 yield page
 
@@ -70,7 +70,7 @@ class Pages:
         info = PageInfo.model_validate_json(item.value)
         at, magic = _MAGIC[self._format]
         if not item.attachment.startswith(magic, at):
-            raise IngestFailed(f"{_LABEL} gave an image that is no {self._format}")
+            raise IngestFailed(f"{_LABEL} gave an image that is not {self._format}")
         return RenderedPage(
             number=info.number,
             total=info.total,
@@ -130,5 +130,5 @@ async def page_pdf(
     arguments = {"name": name, "number": number}
     item = await sandbox.run("page_pdf", arguments, files=[file], budget=budget, label=_LABEL)
     if not item.attachment.startswith(b"%PDF-"):
-        raise IngestFailed(f"{_LABEL} gave a page that is no PDF")
+        raise IngestFailed(f"{_LABEL} gave a page that is not a PDF")
     return item.attachment

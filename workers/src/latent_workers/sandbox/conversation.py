@@ -29,12 +29,12 @@ def of_death(label: str, budget: Budget, status: int, tail: str) -> IngestFailed
         return of_memory(label, budget)
     if status == -signal.SIGKILL:
         return IngestFailed(
-            f"{label} was killed by the system (signal 9), most likely for want of memory",
+            f"{label} was killed by the system (signal 9), probably because memory ran out",
             reason="killed",
         )
     if status < 0:
         return IngestFailed(f"{label} crashed (signal {-status})", reason="crash")
-    return IngestFailed(f"{label} ended without an answer (exit status {status})", reason="crash")
+    return IngestFailed(f"{label} exited without an answer (exit status {status})", reason="crash")
 
 
 def of_cpu(label: str, budget: Budget) -> IngestFailed:

@@ -91,7 +91,7 @@ class Sandbox:
     ) -> AbstractAsyncContextManager[AsyncIterator[FrameItem]]:
         """The items of ``task`` as they come; leaving the block early ends the child."""
         if len(files) > MAX_FILES:
-            raise ValueError(f"at most {MAX_FILES} files a task")
+            raise ValueError(f"at most {MAX_FILES} files per task")
         call = SandboxCall(
             self._tasks[task], dict(arguments), budget, label or f"the task '{task}'"
         )

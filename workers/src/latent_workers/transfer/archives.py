@@ -31,7 +31,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
     async with stack.db.transaction() as conn:
         container = await containers.get(conn, container_id)
     if container is None:
-        raise NotFound(f"container '{container_id}' does not exist any more")
+        raise NotFound(f"container '{container_id}' no longer exists")
 
     async def on_progress(done: int, total: int) -> None:
         await ctx.progress(done, total, "chunks written")
@@ -53,7 +53,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
             await asyncio.to_thread(file.flush)
         except OSError as exc:
             raise OutOfSpace(
-                f"the archive cannot be written ({exc.strerror}): make room in the data directory"
+                f"the archive cannot be written ({exc.strerror}): free space in the data directory"
             ) from exc
         await ctx.checkpoint()
         failpoint("export.before_store")
@@ -67,8 +67,8 @@ def lacking_words(exported: FinishedArchive) -> list[Issue]:
     if not exported.lacking_blobs:
         return []
     message = (
-        f"{exported.lacking_blobs} originals or page images are lost or damaged in the store and not in the archive: "
-        "`latent doctor --deep --repair` makes page images again and names the documents whose originals you have to add again"
+        f"{exported.lacking_blobs} originals or page images are missing or damaged in the store and therefore not in the archive: "
+        "`latent doctor --deep --repair` creates page images again and names the documents that you must add again"
     )
     return [Issue(code=IssueCode.INGEST_FAIL, message=message)]
 

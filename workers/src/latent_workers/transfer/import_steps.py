@@ -189,7 +189,7 @@ class Steps:
             one = next(read, None)
         except OSError as exc:
             raise OutOfSpace(
-                f"the archive cannot be unpacked ({exc.strerror}): make room in the data directory"
+                f"the archive cannot be unpacked ({exc.strerror}): free space in the data directory"
             ) from exc
         if isinstance(one, ArchiveBatch):
             return one, draft_rows(self.target, one)
@@ -328,7 +328,7 @@ class Steps:
             if self.target.founded:
                 if not await rows.lift(conn, container_id, job.id):
                     raise Conflict(
-                        f"container '{container_id}' was removed while it was imported: import it again"
+                        f"container '{container_id}' was removed during the import: import it again"
                     )
                 await enqueue_dedup_pending(conn, container_id, principal=job.principal)
                 await enqueue_if_needed(conn, container_id)
@@ -381,18 +381,18 @@ def _warnings(payload: ImportPayload, skipped_images: Sequence[str]) -> list[Iss
     found: list[Issue] = []
     if payload.overtaken:
         message = (
-            f"{payload.overtaken} documents of the archive were not taken in: they were deleted or added anew while it "
-            "was imported; import it once more if the archive's are wanted"
+            f"{payload.overtaken} documents of the archive were skipped, because they were deleted or added during the "
+            "import. To get the archive's versions, import it again"
         )
         found.append(Issue(code=IssueCode.CONFLICT, message=message))
     if payload.lacking_blobs:
         message = (
-            f"{payload.lacking_blobs} originals or page images are not in the archive and not stored here: "
-            "search works, their pages cannot be opened"
+            f"{payload.lacking_blobs} originals or page images are neither in the archive nor stored here: "
+            "search works, but their pages cannot be opened"
         )
         found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
     if skipped_images:
-        message = f"the manifest came without {', '.join(skipped_images)}: not offered here as the archive has it"
+        message = f"the manifest was imported without {', '.join(skipped_images)}, which this installation does not offer"
         found.append(Issue(code=IssueCode.POLICY, message=message))
     return found
 
@@ -404,7 +404,7 @@ def _golden_words(path: Path, folder: Path, container_id: str) -> list[Issue]:
     except OSError as exc:
         message = (
             f"the golden queries of the archive could not be written to the manifest folder of the worker "
-            f"({exc.strerror}): it must be writable, and the gateway's own (LLC_MANIFEST_DIR)"
+            f"({exc.strerror}): it must be writable and shared with the gateway (LLC_MANIFEST_DIR)"
         )
         return [Issue(code=IssueCode.POLICY, message=message)]
     return []

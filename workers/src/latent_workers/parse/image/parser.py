@@ -38,10 +38,10 @@ def reading(name: str) -> Iterator[None]:
             yield
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as exc:
         raise IngestFailed(
-            f"'{name}' has more than {MAX_PIXELS // 1_000_000} million pixels; scale it down"
+            f"'{name}' has more than {MAX_PIXELS // 1_000_000} million pixels: scale it down"
         ) from exc
     except UnidentifiedImageError as exc:
-        raise IngestFailed(f"'{name}' is a damaged picture: its header cannot be read") from exc
+        raise IngestFailed(f"'{name}' is a damaged image: its header cannot be read") from exc
     except _BROKEN as exc:
         raise IngestFailed(f"'{name}' is a damaged picture: {str(exc)[:200]}") from exc
 
@@ -120,6 +120,6 @@ def _frames(image: Image.Image) -> int:
 def _first_only(frames: int) -> Issue:
     return Issue(
         code=IssueCode.INGEST_FAIL,
-        message=f"Only the first of {frames} pictures in the file was read; save the others as files of their own.",
+        message=f"Only the first of {frames} images in the file was read. Save the others as separate files.",
         details={"pictures": frames, "pictures_read": 1},
     )

@@ -85,11 +85,11 @@ def open_document(file: BinaryIO, name: str) -> Any:
             locked = document.needs_pass and not document.authenticate("")
             pages = 0 if locked else document.page_count
     except mupdf.PdfError as exc:
-        raise IngestFailed(f"'{name}' is damaged beyond repair, or no PDF at all") from exc
+        raise IngestFailed(f"'{name}' is damaged, or not a PDF") from exc
     if locked:
-        raise IngestFailed(f"'{name}' is encrypted; remove its password to ingest it")
+        raise IngestFailed(f"'{name}' is encrypted: remove its password")
     if not pages:
-        raise IngestFailed(f"'{name}' is a PDF with no pages")
+        raise IngestFailed(f"'{name}' is a PDF without pages")
     return document
 
 

@@ -31,7 +31,5 @@ def of_decoded(decoded: DecodedText, name: str) -> ParsedDocument:
     warnings: tuple[Issue, ...] = ()
     if outline.deviation and PurePosixPath(name.lower()).suffix not in _LENIENT:
         reason = parser.describe_error(outline.deviation, text)
-        warnings = (
-            parser.doubt(f"'{name}' is not strict JSON: {reason}; it was read all the same"),
-        )
+        warnings = (parser.doubt(f"'{name}' is not strict JSON: {reason}; it was read anyway"),)
     return parser.of_documents(decoded, name, outline.documents, warnings)

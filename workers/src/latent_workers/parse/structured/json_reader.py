@@ -111,7 +111,7 @@ class _JsonReader:
     def _finish(self, at: int) -> None:
         rest = self._text[at:]
         if rest.strip():
-            raise MalformedFile("something that is no value", at + len(rest) - len(rest.lstrip()))
+            raise MalformedFile("an invalid value", at + len(rest) - len(rest.lstrip()))
         if self._open:
             raise MalformedFile(
                 f"'{self._open[-1].close}' is missing", len(self._text.rstrip()) - 1
@@ -126,17 +126,17 @@ class _JsonReader:
             self._pop(mark, at)
         elif mark == ":":
             if self._wants is not _NextToken.COLON:
-                raise MalformedFile("a colon that follows no key", at)
+                raise MalformedFile("a colon without a key", at)
             self._wants = _NextToken.VALUE
         elif self._wants is _NextToken.COMMA and self._open:
             self._wants = _NextToken.NEXT
         else:
-            raise MalformedFile("a comma that follows no value", at)
+            raise MalformedFile("a comma without a value", at)
 
     def _push(self, close: str, at: int) -> None:
         key, start = self._place(at)
         if len(self._open) >= MAX_OPEN:
-            raise MalformedFile(f"more than {MAX_OPEN} objects and lists inside each other", at)
+            raise MalformedFile(f"more than {MAX_OPEN} nested objects and lists", at)
         self._open.append(_JsonFrame(close, key, start))
         self._wants = _NextToken.FIRST
 
@@ -165,10 +165,10 @@ class _JsonReader:
             self._deviate("a key without quotes", start)
             self._name(word, start)
         elif _FURTHER_NUMBER.fullmatch(word):
-            self._deviate("a number that JSON does not know", start)
+            self._deviate("a number that is not valid in JSON", start)
             self._scalar(start, end)
         else:
-            raise MalformedFile("something that is no value", start)
+            raise MalformedFile("an invalid value", start)
 
     def _scalar(self, start: int, end: int) -> None:
         key, first = self._place(start)

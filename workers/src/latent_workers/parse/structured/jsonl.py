@@ -143,7 +143,7 @@ def _text(raw: bytes) -> str:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _record(value: Any, line: int) -> Record:
@@ -152,7 +152,7 @@ def _record(value: Any, line: int) -> Record:
     identity = _identity(value)
     title, text = (_string(value, key, identity) for key in ("title", "text"))
     if not title.strip() and not text.strip():
-        raise IngestFailed("neither title nor text holds anything", id=identity)
+        raise IngestFailed("title and text are empty", id=identity)
     clean_title, bad_in_title = clean(title)
     clean_text, bad_in_text = clean(text)
     rest = {key: item for key, item in value.items() if key not in ("_id", "title", "text")}

@@ -40,7 +40,7 @@ def as_text(
 def check_size(text: str, max_chars: int) -> None:
     """``MalformedFile`` when ``text`` is too long to be taken apart in good time."""
     if len(text) > max_chars:
-        raise MalformedFile(f"it has more than {max_chars:,} characters; split the file")
+        raise MalformedFile(f"it has more than {max_chars:,} characters: split the file")
 
 
 def describe_error(broken: MalformedFile, text: str) -> str:

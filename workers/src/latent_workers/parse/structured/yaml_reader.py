@@ -47,7 +47,7 @@ def read(text: str, grain: int) -> tuple[Node, ...]:
     except yaml.YAMLError as exc:
         raise MalformedFile(str(exc).partition("\n")[0]) from exc
     if not documents:
-        raise MalformedFile("it holds no value")
+        raise MalformedFile("it has no value")
     return documents
 
 
@@ -78,9 +78,7 @@ class _YamlReader:
 
     def _push(self, frame: _YamlFrame) -> None:
         if len(self._open) >= MAX_OPEN:
-            raise MalformedFile(
-                f"more than {MAX_OPEN} mappings and lists inside each other", frame.start
-            )
+            raise MalformedFile(f"more than {MAX_OPEN} nested mappings and lists", frame.start)
         self._open.append(frame)
 
     def _pop(self, end: int) -> None:

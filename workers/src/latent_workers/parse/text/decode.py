@@ -66,7 +66,7 @@ def decode_filled(data: bytes, name: str) -> DecodedText:
         raise IngestFailed(f"'{name}' is empty")
     decoded = decode(data)
     if not decoded.text.strip():
-        raise IngestFailed(f"'{name}' is empty but for white space")
+        raise IngestFailed(f"'{name}' is empty")
     return decoded
 
 

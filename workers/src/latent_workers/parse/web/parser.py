@@ -134,7 +134,7 @@ def parse_page(text: str, name: str) -> HtmlPage:
         if not complete:
             tree, _ = _tree(shallow(text))
     except (etree.ParserError, etree.XMLSyntaxError, ValueError, AssertionError) as exc:
-        raise IngestFailed(f"'{name}' holds no HTML that can be read: {exc}") from exc
+        raise IngestFailed(f"'{name}' has no readable HTML: {exc}") from exc
     hidden, replaced = _strip(tree)
     return HtmlPage(tree, hidden, replaced)
 
@@ -247,7 +247,7 @@ def parse(source: SourceFile) -> ParsedDocument:
     text, replaced = clean(found.text)
     if not any(map(str.isalnum, text)):
         raise IngestFailed(
-            f"'{source.name}' holds no text that is shown; if it is made by a script, save the page in a browser and upload it"
+            f"'{source.name}' has no visible text. If a script creates it, save the page in a browser and upload it"
         )
     replaced += decoded.replaced + page.replaced_characters
     parsed = markdown.of_decoded(DecodedText(text + "\n", decoded.encoding, replaced))
@@ -267,7 +267,7 @@ def _warnings(page: HtmlPage) -> list[Issue]:
     return [
         Issue(
             code=IssueCode.INGEST_FAIL,
-            message=f"{page.hidden_characters} invisible characters were taken out; they may have hidden a message",
+            message=f"{page.hidden_characters} invisible characters were removed; they may have hidden a message",
             details={"hidden_characters": page.hidden_characters},
         )
     ]
