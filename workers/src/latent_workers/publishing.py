@@ -1,9 +1,9 @@
-"""Publish documents: those that are ready while their container is published to go together in the next transaction.
+"""Publishes documents: several that are ready at the same time share one transaction.
 
 A transaction costs about the same for one small document as for ten, and two of one container wait for each other
-anyway: each changes the container's statistics. So does a write of vectors, which are stored when it is their turn.
-Every document is fenced by the claim of its own job, and all that go together become visible by one commit, or none.
-Then each goes alone, and what was wrong with one hits no other.
+anyway, because each changes the container's statistics. The same holds for writes of vectors. The claim of its own
+job fences every document, and one commit makes all of them visible, or none. If it fails, each document is
+published alone, so that an error affects no other.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from latent_core.runtime.tasks import all_or_first_failure
 logger = logging.getLogger(__name__)
 
 SMALL: Final = 32
-"""Chunks of a document that gains by going with others: what a larger one costs is its own, and it would wait."""
+"""Chunks of a document that gains from a shared transaction: for a larger one, its own cost dominates."""
 MAX_CHUNKS: Final = 256
-"""Of one transaction for several documents: each waits for all."""
+"""Per transaction of several documents: each waits for all."""
 MAX_CONCURRENT_ALONE: Final = 4
-"""Publications beside each other: those of one container wait for its statistics, each with a connection in hand."""
+"""Concurrent single publications: those of one container wait for its statistics, each with a connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyGeneration:
-    """A generation that its job has made, and has nothing left to do but to store its vectors and to publish it."""
+    """A prepared generation: only its vectors are to be stored, then it is published."""
 
     ctx: JobContext
     staged: StagedGeneration
     store: Callable[[], Coroutine[Any, Any, None]]
-    """Stores the vectors of the space that is searched; again, where it was done before."""
+    """Stores the vectors of the live space; idempotent."""
     replaces: bool
-    """Whether another generation of the document was live when the attempt began."""
+    """Another generation of the document was live at the start of the attempt."""
     drawing: NewJob | None = None
-    """What draws its pages once it is visible."""
+    """The job that draws its pages after publication."""
 
     @property
     def steps(self) -> int:
@@ -63,7 +63,7 @@ class ReadyGeneration:
 
 
 class Publisher:
-    """Makes documents visible and finishes their jobs."""
+    """Publishes documents and ends their jobs."""
 
     def __init__(self, db: Database, *, lease_seconds: float) -> None:
         self._db = db
@@ -74,7 +74,7 @@ class Publisher:
         self._lanes = asyncio.Semaphore(MAX_CONCURRENT_ALONE)
 
     async def publish(self, container_id: str, ready: ReadyGeneration) -> PublicationResult:
-        """What became of all that went together: ``now_live`` names the documents that are visible now."""
+        """The result of the shared publication: ``now_live`` names the visible documents."""
         await ready.ctx.checkpoint()
         if ready.steps <= SMALL:
             published = await self._coalescer.ask(container_id, ready, size=ready.steps)
@@ -87,7 +87,8 @@ class Publisher:
     async def _together(
         self, container_id: str, ready: Sequence[ReadyGeneration]
     ) -> Sequence[PublicationResult | None]:
-        """None each when it cannot be: whoever is at fault is to learn it alone, and so is whoever must wait."""
+        """None for each if the shared publication fails: then each is published alone, and gets its own error or
+        wait."""
         try:
             await all_or_first_failure([one.store() for one in ready])
             async with self._db.transaction() as conn:
@@ -131,7 +132,7 @@ class Publisher:
         ready: Sequence[ReadyGeneration],
         now_live: Collection[UUID],
     ) -> None:
-        """What the publication leaves to do: purge what is older, compact, look for repetitions, draw pages."""
+        """Follow-up work: purge older generations, compact, dedup, draw pages."""
         for one in ready:
             await self._purge(conn, container_id, one, now_live=one.staged.doc_id in now_live)
         await enqueue_if_needed(conn, container_id)

@@ -1,7 +1,7 @@
-"""What recurs: backups by cron, documents whose time is over, archives that nobody needs any more.
+"""Recurring work: scheduled backups, expired documents, and archives past their retention.
 
-Every worker looks; an advisory lock lets one look at a time, and what is due is written down in the transaction
-that enqueues it. A time that passed while no worker ran is caught up once, however often it passed.
+Every worker checks; an advisory lock allows one at a time, and the transaction that enqueues work also records it.
+If no worker was running when a backup was due, it is made up for once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DOCUMENTS_PER_DELETION: Final = 500
 
 
 async def keep_schedule(settings: Settings, stack: Stack) -> None:
-    """Look at the start and then every half minute, until cancelled."""
+    """Check at the start and then every half minute, until cancelled."""
     while True:
         try:
             await look(settings, stack)
@@ -51,7 +51,7 @@ async def keep_schedule(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One look at everything."""
+    """One check of everything."""
     lease = settings.lease_seconds
     async with stack.db.transaction() as conn:
         enqueued = await schedule_backups(conn)
@@ -68,7 +68,7 @@ async def look(settings: Settings, stack: Stack) -> None:
 
 
 async def schedule_backups(conn: Connection) -> int:
-    """Enqueue the backups that came due since the last look, in the caller's transaction; how many."""
+    """Enqueue the backups that became due since the last check, in the caller's transaction; returns their number."""
     now = await schedules.try_lock(conn)
     if now is None:
         return 0
@@ -95,7 +95,7 @@ async def schedule_backups(conn: Connection) -> int:
 
 
 async def delete_expired(db: Database, *, lease_seconds: float) -> int:
-    """Delete documents past ``ingest.ttl_days`` of containers that may be changed; how many."""
+    """Delete documents past ``ingest.ttl_days`` in active containers; returns their number."""
     async with db.transaction() as conn:
         found = await containers.all_(conn)
     total = 0
@@ -111,7 +111,7 @@ async def delete_expired(db: Database, *, lease_seconds: float) -> int:
 
 
 async def _delete_some(db: Database, container_id: str, days: int, lease_seconds: float) -> int:
-    """A document that is fetched again just now is locked by who publishes it, and looked at after it."""
+    """A document that is just being published is locked, and checked again after that."""
     async with db.transaction() as conn:
         if await containers.hold(conn, container_id) is not ContainerState.ACTIVE:
             return 0

@@ -1,4 +1,4 @@
-"""The worker's composition root: what job handlers stand on, and the runner that calls them."""
+"""The worker's composition root: the dependencies of job handlers, and the runner."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ SEEN_SECONDS: Final = 10.0
 
 
 async def keep_seen(db: Database, metrics: Metrics) -> None:
-    """Note the time whenever the database answers; a worker that hangs or is cut off does not. Until cancelled."""
+    """Record the time whenever the database answers: a worker that hangs or is disconnected does not. Until
+    cancelled."""
     while True:
         try:
             await db.ping()
@@ -47,14 +48,14 @@ async def keep_seen(db: Database, metrics: Metrics) -> None:
 logger = logging.getLogger(__name__)
 
 PARSERS = 2
-"""Parser children at a time: one a core."""
+"""Concurrent parser children: one per core."""
 RENDERERS = 1
-"""Children that draw pages: of their own, so that no text waits for a picture."""
+"""Separate children for drawing pages, so that text does not wait for images."""
 
 
 @asynccontextmanager
 async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
-    """A worker at work on ``stack``; stops softly when the block ends."""
+    """A running worker on ``stack``; stops gracefully when the block ends."""
     reader = PageReader(settings.ocr, settings.ocr_languages)
     async with (
         Sandbox(children=PARSERS) as sandbox,
@@ -96,7 +97,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
 
 
 async def run(settings: Settings) -> None:
-    """A worker process of its own, on servers; until SIGINT or SIGTERM."""
+    """A separate worker process on servers, until SIGINT or SIGTERM."""
     if settings.addresses_missing:
         missing = ", ".join(settings.addresses_missing)
         raise Invalid(

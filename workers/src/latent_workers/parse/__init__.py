@@ -1,1 +1,1 @@
-"""Source files become ``Parsed``: text, blocks with their exact place, pages. One file a source type."""
+"""Turns source files into a ``ParsedDocument``: text, blocks with exact places, pages. One module per source type."""

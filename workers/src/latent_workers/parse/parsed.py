@@ -1,4 +1,4 @@
-"""What every parser gives: one text, and where in it each block and page stands."""
+"""The input and output of every parser: the open file, and one text with the places of its blocks and pages."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from latent_core.domain.errors import Issue
 
 @dataclass(frozen=True, slots=True)
 class TextBlock:
-    """A piece of structure; ``text`` is exactly ``Parsed.text[offset_start:offset_end]``."""
+    """A structural block; ``text`` is exactly ``Parsed.text[offset_start:offset_end]``."""
 
     kind: BlockType
     text: str
     offset_start: int
     offset_end: int
     line_start: int | None = None
-    """First and last source line, from 1; ``None`` where the source has no lines (PDF)."""
+    """First and last source line, from 1; ``None`` if the source has no lines (PDF)."""
     line_end: int | None = None
     page: int | None = None
     heading_path: tuple[str, ...] = ()
@@ -26,11 +26,11 @@ class TextBlock:
     level: int | None = None
     """Of a heading, from 1."""
     page_end: int | None = None
-    """The last page, of a block that runs over to another one."""
+    """The last page of a block that continues on another one."""
     key_path: str | None = None
-    """Where it stands in structured data: ``services.api.ports``."""
+    """The key path in structured data: ``services.api.ports``."""
     parent_section: str | None = None
-    """The key path above."""
+    """The parent's key path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +45,20 @@ class ParsedPage:
 
 @dataclass(frozen=True, slots=True)
 class OcrRead:
-    """What OCR gave to a document."""
+    """The result of OCR for a document."""
 
     engine: str
     """Its name and version."""
     pages: tuple[int, ...]
-    """Pages whose text is OCR's, in order."""
+    """Pages whose text comes from OCR, in order."""
     complete: bool
-    """Whether no page failed: another try would read the same."""
+    """No page failed: another try would give the same text."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """Offsets are characters into ``text``. Blocks stand in order, do not overlap, and together hold
-    every line that is not blank."""
+    """Offsets are characters of ``text``. Blocks are in order, do not overlap, and together contain every line that
+    is not blank."""
 
     text: str
     title: str | None = None
@@ -69,25 +69,25 @@ class ParsedDocument:
     replaced_characters: int = 0
     """NULs, lone surrogates and undecodable bytes, each replaced by one U+FFFD."""
     language: str | None = None
-    """Natural language (ISO 639-1), where the source says so."""
+    """Natural language (ISO 639-1), if the source declares it."""
     scanned_pages: tuple[int, ...] = ()
-    """Pages that are pictures of text, in order: for OCR to read."""
+    """Pages that are images of text, in order: for OCR."""
     ocr: OcrRead | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file, open for reading, with the name it is called by in messages."""
+    """An open file with its name for messages."""
 
     name: str
     file: BinaryIO
     source_type: SourceType
     max_pages: int
-    """Pages read of a paged source; the rest is left out with a warning."""
+    """Pages of a paged source to read; a warning counts the rest."""
     charset: str | None = None
-    """What the server said a page is written in."""
+    """The charset that the server declares for a page."""
     sanitize_rules: tuple[str, ...] = ()
-    """Of a page: ``latent_core.domain.manifest.model.SANITIZE_RULES``."""
+    """For web pages: ``latent_core.domain.manifest.model.SANITIZE_RULES``."""
 
     def read(self) -> bytes:
         return self.file.read()

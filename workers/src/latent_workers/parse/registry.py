@@ -1,7 +1,7 @@
-"""Which parser reads what. To add one: a file with ``parse(source) -> Parsed``, and a line in ``PARSERS``.
+"""The parser of each file type. To add one: a file with ``parse(source) -> Parsed``, and a line in ``PARSERS``.
 
-Detection looks at the name and the first bytes: content that is clearly something else wins over
-the name, so that an image called ``.md`` is refused rather than read as noise.
+Detection uses the name and the first bytes. Content that is clearly of another type has priority over the name, so
+that an image called ``.md`` is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from latent_workers.parse import signatures
 from latent_workers.parse.signatures import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
 
 HEAD_BYTES: Final = 8192
-"""How much of a file ``detect`` needs."""
+"""Bytes of a file that ``detect`` needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ PARSERS: Final[Mapping[SourceType, Parser]] = {
 
 @dataclass(frozen=True, slots=True)
 class DetectedType:
-    """What a file is. ``corpus``: JSONL, one document a line, read by ``jsonl``."""
+    """The type of a file. ``corpus``: JSONL with one document per line, read by ``jsonl``."""
 
     source_type: SourceType
     mime: str
@@ -66,9 +66,9 @@ def supported() -> str:
 
 
 def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
-    """Source type of a file by its name, its first ``HEAD_BYTES`` bytes and the type it came with.
+    """The source type of a file by its name, its first ``HEAD_BYTES`` bytes and its declared type.
 
-    ``IngestFailed`` names what the file is when nothing here reads it, and when it is empty.
+    ``IngestFailed`` names the type if there is no parser for it, and empty files.
     """
     if not head:
         raise IngestFailed(f"'{name}' is empty")

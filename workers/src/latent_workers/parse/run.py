@@ -1,4 +1,4 @@
-"""Parsing, as a job asks for it: in the sandbox, and checked when it comes back."""
+"""Runs parsers in the sandbox and validates their results."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ async def parse_file(
     sanitize_rules: Sequence[str] = (),
     budget: Budget = PARSE_BUDGET,
 ) -> ParsedDocument:
-    """Parse one file (a path, or an open descriptor that stays the caller's).
+    """Parse one file (a path, or an open descriptor that the caller closes).
 
-    ``IngestFailed`` says why it cannot be ingested: what the parser said, or how it ended.
+    ``IngestFailed`` says why it cannot be ingested: the parser's message, or how it ended.
     """
     label = parser_of(source_type).label
     arguments = {
@@ -61,7 +61,7 @@ async def read_records(
     max_bytes: int = 8 * MIB,
     budget: Budget = RECORDS_BUDGET,
 ) -> RecordBatch:
-    """The next batch of a JSONL corpus from byte ``offset``, which begins line number ``line``."""
+    """The next batch of a JSONL corpus from byte ``offset``, where line number ``line`` starts."""
     label = "the JSONL reader"
     arguments = {
         "offset": offset,

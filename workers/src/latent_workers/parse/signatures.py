@@ -1,4 +1,4 @@
-"""Files known by their first bytes."""
+"""File types by their first bytes and by their suffix."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGES: Final = {
     "a BMP image": "image/bmp",
     "a WebP image": "image/webp",
 }
-"""Kinds that are read as pictures, and their types."""
+"""Types that are read as images, with their MIME types."""
 _ZIP: Final = "a ZIP archive"
 _OLE: Final = "an old Office document"
 _HEIC: Final = "an HEIC image; save it as JPEG or PNG"
@@ -73,7 +73,7 @@ _SIGNATURES: Final = (
 _TEXTUAL: Final = frozenset(
     {b"BM", b"MZ", b"BZh", b"ID3", b"PAR1", b"OggS", b"fLaC", b"ftyp", b"WAVE", b"WEBP"}
 )
-"""Signatures that are letters only: text may begin with them too."""
+"""Signatures of letters only: text may start with them too."""
 _OFFICE: Final = {
     ".docx": "a Word document",
     ".xlsx": "an Excel workbook",
@@ -91,11 +91,11 @@ _OFFICE: Final = {
 _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f\v\b\x1a\x1b")
 _MAX_CONTROL_SHARE = 0.1
 _MAX_IN_LEGACY_TEXT = 0.02
-"""Bytes that are no UTF-8 are read as an older encoding only if they hold hardly any."""
+"""Maximum share of bytes that are not UTF-8 in a text with an older encoding."""
 
 
 def recognise(head: bytes) -> str | None:
-    """What the first bytes say, or ``None``: text, or something without a signature."""
+    """The type shown by the first bytes, or ``None``: text, or no known signature."""
     for offset, signature, kind in _SIGNATURES:
         if head.startswith(signature, offset):
             if signature in _TEXTUAL and not is_binary(head):
@@ -105,14 +105,14 @@ def recognise(head: bytes) -> str | None:
 
 
 def refine(kind: str, name: str) -> str:
-    """A better word for an archive by the name of the file."""
+    """A more specific name for an archive, from the file name."""
     if kind in (_ZIP, _OLE):
         return _OFFICE.get(PurePosixPath(name.lower()).suffix, kind)
     return kind
 
 
 def is_binary(head: bytes) -> bool:
-    """Whether too many bytes are control characters for text in any encoding known here."""
+    """Whether too many bytes are control characters for text in any known encoding."""
     if head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")) or utf16_without_mark(head):
         return False
     controls = sum(1 for byte in head if byte in _CONTROLS)

@@ -1,4 +1,4 @@
-"""Parsing, as the sandbox's children do it."""
+"""Parsing in the sandbox's children."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from latent_workers.sandbox.frames import TaskOutput
 
 
 def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """The fields of ``SourceFile`` and the file; gives one packed ``Parsed``."""
+    """The fields of ``SourceFile`` and the file; yields one packed ``Parsed``."""
     source_type = SourceType(arguments["source_type"])
     source = SourceFile(
         name=arguments["name"],
@@ -31,5 +31,5 @@ def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Task
 
 
 def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """The arguments of ``jsonl.read_batch`` and the file; gives one batch."""
+    """The arguments of ``jsonl.read_batch`` and the file; yields one batch."""
     yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))

@@ -1,7 +1,6 @@
-"""``ParsedDocument`` on its way out of the child, and the parent's check of it.
+"""``ParsedDocument`` on its way from the child, and the parent's validation.
 
-The text travels as the attachment and blocks as offsets into it, so a block cannot contradict the
-text, and no word travels twice.
+The text is the attachment and blocks are offsets into it, so that a block cannot contradict the text.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ _Page = tuple[PositiveInt, NonNegativeInt, NonNegativeInt, float, float]
 
 
 class _ParsedWire(BaseModel):
-    """Blocks: kind, start, end, first line, last line, page, number of the heading path, level, last page,
-    key path, the one above."""
+    """Blocks: kind, start, end, first line, last line, page, number of the heading path, level, last page, key
+    path, parent's key path."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,7 +89,7 @@ def _pages(parsed: ParsedDocument) -> Any:
 
 
 def unpack(item: FrameItem) -> ParsedDocument:
-    """``ValueError`` when the child's answer does not hold together."""
+    """``ValueError`` if the child's answer is inconsistent."""
     wire = _ParsedWire.model_validate_json(item.value)
     text = str(item.attachment, "utf-8")
     if "\0" in text:

@@ -1,7 +1,7 @@
-"""Drift: a sample is embedded by the new model, an adapter is trained and measured, and taken only if it is good.
+"""Drift: embed a sample with the new model, train and measure an adapter, and use it only if it is good.
 
-*query*: the new model's queries are mapped into the stored space. Nothing is rewritten; what comes in is mapped too.
-*forward*: the stored vectors are mapped into the new model's space; embedded ones replace them by and by.
+*query*: maps the new model's queries into the stored space. Stored vectors stay; new documents are mapped too.
+*forward*: maps the stored vectors into the new model's space; embedded vectors replace them over time.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from latent_workers.refresh.work import (
 )
 
 FEWEST_CHUNKS: Final = 40
-"""From fewer nothing can be learnt and measured; they are soon embedded, too."""
+"""With fewer chunks, training and measuring are not possible; embedding them is fast."""
 
 
 class DriftRefused(Conflict):
-    """The adapter was measured, and is not good enough."""
+    """The adapter was measured and is not good enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainedAdapter:
-    """An adapter of either way, as it was measured."""
+    """An adapter of either direction with its measurements."""
 
     adapter: DriftAdapter | ForwardMap
     report: DriftReport
 
 
 async def drift(work: RefreshJob) -> None:
-    """Sample, train, measure; then the switch by way of the adapter. ``DriftRefused`` says what was measured."""
+    """Sample, train, measure; then switch to the adapter. ``DriftRefused`` has the measurements."""
     if work.payload.to is None:
         raise Conflict("a drift refresh needs the new embedder")
     model = work.deps.stack.embedders.model_of(
@@ -101,7 +101,7 @@ async def _trained(work: RefreshJob, new: Space, way: Way) -> TrainedAdapter:
 
 
 def _train(sample: DriftSample, way: Way, needed: float) -> TrainedAdapter:
-    """The adapter, and what it recovers of a full re-embed: the new model's ten nearest for a held-back question."""
+    """The adapter, and its recall relative to a full refresh: the new model's ten nearest for a held-out question."""
     begun = perf_counter()
     old, new = sample.training_pairs()
     adapter: DriftAdapter | ForwardMap
@@ -133,7 +133,7 @@ def _train(sample: DriftSample, way: Way, needed: float) -> TrainedAdapter:
 
 
 async def _sampled(work: RefreshJob, new: Space) -> DriftSample:
-    """Chunks of all documents by both models, and questions made of some of them."""
+    """Chunks of all documents embedded by both models, and questions made from some of them."""
     rows, old = await _old_vectors(work, new)
     if len(rows) < FEWEST_CHUNKS:
         raise DriftRefused(
@@ -174,7 +174,7 @@ async def _by_old(
     question_texts: Sequence[str],
     taught: Sequence[str],
 ) -> tuple[Matrix | None, Matrix | None]:
-    """Questions by the old model; None for both when it is not to be had, which may be why it is changed."""
+    """Questions embedded by the old model; None if it is not available, which may be why it is replaced."""
     if ours is None:
         return None, None
     try:
@@ -186,7 +186,7 @@ async def _by_old(
 
 
 async def _old_vectors(work: RefreshJob, new: Space) -> tuple[list[StoredText], Matrix]:
-    """Sampled chunks that are one text for the new model as well, and their stored vectors."""
+    """Sampled chunks that are also one text for the new model, and their stored vectors."""
     old = work.container.space
     async with work.deps.stack.db.transaction() as conn:
         _, total = await space_points.totals(conn, work.container.id)
@@ -208,7 +208,7 @@ async def _old_vectors(work: RefreshJob, new: Space) -> tuple[list[StoredText], 
 
 
 async def _embedded(work: RefreshJob, new: Space, rows: Sequence[StoredText]) -> Matrix:
-    """By the new model; kept in its cache, so that a full re-embed later begins with these."""
+    """Embedded by the new model and kept in its cache, so that a later full refresh reuses them."""
 
     def made_of() -> list[Piece]:
         return [
@@ -307,7 +307,7 @@ async def _keep(
 
 
 async def _begun(work: RefreshJob) -> Space | None:
-    """The space that an earlier attempt of this job has begun to map into."""
+    """The space that an earlier attempt of this job has started to fill."""
     async with work.deps.stack.db.transaction() as conn:
         known = await containers.spaces(conn, work.container.id)
     return next(
@@ -325,7 +325,7 @@ async def _begun(work: RefreshJob) -> Space | None:
 async def _built(
     work: RefreshJob, model: EmbeddingModel, trained: TrainedAdapter
 ) -> tuple[RefreshJob, Space]:
-    """Space and adapter in one transaction with the word of them in the job."""
+    """Creates space and adapter in the transaction that notes them in the job."""
     packed = await asyncio.to_thread(trained.adapter.to_bytes)
     old = work.container.space
 

@@ -1,7 +1,7 @@
-"""Fill a collection with the vectors of what is live: from stored text, document by document.
+"""Fills a collection with the vectors of live documents, from stored text, document by document.
 
-What is done is known in rows, written after the points are: an attempt that dies costs its last documents, and
-of these the vectors that were embedded are kept in the cache. Nothing is fetched or parsed.
+Rows record finished documents after their points are stored: a failed attempt loses only its last documents, and
+their vectors are in the cache. Nothing is fetched or parsed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from latent_workers.ingest.skipped_images import NAMED, is_skipped, skipped_imag
 
 DOCUMENTS_PER_BATCH: Final = 64
 CHUNKS_PER_BATCH: Final = 512
-"""Recorded together; a document with more is a batch of its own."""
+"""Recorded together; a document with more chunks is its own batch."""
 TEXTS_PER_STEP: Final = 512
 POINTS_PER_LOOK: Final = 1000
 MAX_LOOKS: Final = 5
@@ -48,7 +48,7 @@ MAX_LOOKS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VectorMapping:
-    """Where vectors come from that are mapped and not embedded."""
+    """The source of vectors that are mapped, not embedded."""
 
     source: Space
     map: ForwardMap
@@ -56,27 +56,27 @@ class VectorMapping:
 
 @dataclass(slots=True)
 class SpaceFill:
-    """Brings one space up to what is live. ``run`` may be called again: it does what is missing by then."""
+    """Completes one space. ``run`` may be called again: it adds what is missing then."""
 
     ctx: JobContext
     deps: Deps
     space: Space
     rewrite: bool = False
-    """Every document is written by this job, whatever stands there; else only what is missing."""
+    """This job writes every document; else only missing ones."""
     mapped_only: bool = False
-    """Only what stands there mapped is embedded."""
+    """Only documents with mapped vectors are embedded."""
     mapping: VectorMapping | None = None
     note: str = "chunks embedded"
     done: int = 0
     total: int = 0
     embedded: int = field(default=0)
-    """Texts that were embedded or taken from the cache, present ones left out."""
+    """Texts that were embedded or taken from the cache."""
     skipped_images: SkippedImages = field(init=False)
-    """Pictures without a vector, of all that this attempt has come to."""
+    """Images without a vector in this attempt."""
     lost: int = field(default=0)
-    """Chunks that these are."""
+    """Their chunks."""
     collection_cleared: bool = False
-    """The collection was dropped before: rows that tell of points are wrong."""
+    """The collection was dropped before: rows about its points are wrong."""
 
     def __post_init__(self) -> None:
         self.skipped_images = skipped_images_of(self.ctx)
@@ -86,7 +86,7 @@ class SpaceFill:
         return self.ctx.job.id if self.rewrite else None
 
     async def run(self) -> None:
-        """Until nothing is missing. What comes in meanwhile is written by its own ingest, or found here."""
+        """Until nothing is missing. New documents are written by their own ingest, or found here."""
         await self._count()
         await self._look_back()
         begun_with = self.done
@@ -97,7 +97,7 @@ class SpaceFill:
         await self.ctx.progress(self.total, self.total, self.note)
 
     async def verify(self) -> None:
-        """Make sure of every point by its id; what lacks is written again. ``Unavailable`` when it keeps lacking."""
+        """Check every point by its id and write missing ones. ``Unavailable`` if some stay missing."""
         for _ in range(MAX_LOOKS):
             lacking = await self._lacking()
             if not lacking:
@@ -120,7 +120,7 @@ class SpaceFill:
             )
 
     async def _look_back(self) -> None:
-        """What an attempt before this one has embedded tells that the embedder takes pictures."""
+        """Vectors from an earlier attempt show that the embedder accepts images."""
         async with self.deps.stack.db.transaction() as conn:
             if await space_points.shows(
                 conn, self.space.container_id, self.space.collection_id, self._job_id
@@ -128,7 +128,7 @@ class SpaceFill:
                 self.skipped_images.take(1)
 
     async def _pass(self) -> bool:
-        """Once through all documents; whether there was anything to do."""
+        """One pass over all documents; returns whether there was anything to do."""
         after, found = FIRST, False
         while batch := await self._next(after):
             found = True
@@ -164,7 +164,7 @@ class SpaceFill:
         return kept
 
     async def _still_current(self, conn: Connection) -> bool:
-        """A space may be given up while its mapped vectors are replaced by and by."""
+        """A space may be aborted while its mapped vectors are replaced."""
         known = await containers.spaces(conn, self.space.container_id)
         return any(s.id == self.space.id and s.state is not SpaceState.DROPPING for s in known)
 
@@ -191,7 +191,7 @@ class SpaceFill:
             )
 
     async def _points(self, rows: Sequence[StoredText]) -> dict[int, int]:
-        """Store the points of these chunks; chunk_no to how many there are."""
+        """Store the points of these chunks; returns their number by chunk_no."""
         if self.mapping is not None:
             mapped = await self._mapped(rows, self.mapping)
             rest = [row for row in rows if row.chunk_no not in mapped]
@@ -219,8 +219,8 @@ class SpaceFill:
     async def _embedded(
         self, rows: Sequence[StoredText], parts: dict[int, list[Piece]]
     ) -> dict[int, Matrix]:
-        """Vectors of each row; none of a picture that cannot be embedded, unless a point stands there already: this
-        one gets the vector of the page's text, or what another model said would stay."""
+        """Vectors of each row; none for an image that cannot be embedded, unless it has a point already: then the
+        vector of the page's text replaces it, so that no vector of another model stays."""
         pieces = [piece for row in rows for piece in parts[row.chunk_no]]
         if not pieces:
             return {}
@@ -270,7 +270,7 @@ class SpaceFill:
     async def _absent(
         self, rows: Sequence[StoredText], ids: dict[int, list[PointId]]
     ) -> list[StoredText]:
-        """Rows with a point that does not stand there yet; all of them when all are to be written."""
+        """Rows with a missing point; all rows if all are to be written."""
         if self.rewrite or self.mapped_only or self.mapping is not None:
             return list(rows)
         point_ids = [one for own in ids.values() for one in own]
@@ -278,7 +278,7 @@ class SpaceFill:
         return [row for row in rows if not all(one in there for one in ids[row.chunk_no])]
 
     async def _mapped(self, rows: Sequence[StoredText], mapping: VectorMapping) -> dict[int, int]:
-        """Those whose old vectors are all there, mapped and stored."""
+        """Rows whose old vectors all exist, mapped and stored."""
         ids = {
             row.chunk_no: _ids(row, row.points or 1) for row in rows
         }  # what has none is embedded
@@ -309,7 +309,8 @@ class SpaceFill:
     async def _record(
         self, conn: Connection, batch: Sequence[LiveDocument], counts: dict[int, int]
     ) -> None:
-        """What is there is there; what was replaced or deleted meanwhile has left points that nobody awaits."""
+        """Record the stored points; documents that were replaced or deleted in the meantime have left orphaned
+        points."""
         job = self.ctx.job
         await hold(conn, job)
         if await containers.hold(conn, self.space.container_id) is None:
@@ -337,7 +338,7 @@ class SpaceFill:
             )
 
     async def _lacking(self) -> set[UUID]:
-        """Documents with a point that should stand there and does not."""
+        """Documents with a missing point."""
         lacking: set[UUID] = set()
         after = -1
         while True:
@@ -367,7 +368,7 @@ class SpaceFill:
 
 
 def with_version(space: Space, version: str | None) -> Space:
-    """``space`` as its next embedder knows it."""
+    """``space`` with the version of its next embedder."""
     return space if version is None else replace(space, version=version)
 
 
@@ -376,4 +377,4 @@ def _ids(row: StoredText, count: int) -> list[PointId]:
 
 
 async def _nobody(_done: int) -> None:
-    """Progress is told by documents."""
+    """Progress is reported by documents."""

@@ -1,4 +1,4 @@
-"""What the strategies of a refresh share: the job's own space, the gates, and the switch."""
+"""Shared steps of all refresh strategies: the job's space, the gates, the switch, samples for drift, and reparse."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from latent_workers.refresh.fill import SpaceFill
 logger = logging.getLogger(__name__)
 
 MAX_SWITCHES: Final = 50
-"""Documents that come in while the switch is tried are filled in, and it is tried again."""
+"""Attempts to switch: new documents are filled in between."""
 
 
 LOST_SHARE: Final = 0.02
-"""Of the pictures, as much as golden queries may lose."""
+"""Share of images that may lose their vector, as for golden queries."""
 
 
 class GateFailed(Conflict):
-    """The new space is complete and answers worse than the old one."""
+    """The new space is complete and its answers are worse."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshJob:
-    """One refresh job: what it works on."""
+    """One refresh job with its inputs."""
 
     ctx: JobContext
     deps: Deps
@@ -67,7 +67,7 @@ class RefreshJob:
     payload: RefreshPayload
 
     async def space(self) -> Space:
-        """The one that the payload names; ``Conflict`` when it was given up."""
+        """The space in the payload; ``Conflict`` if it was aborted."""
         async with self.deps.stack.db.transaction() as conn:
             known = await containers.spaces(conn, self.container.id)
         for space in known:
@@ -76,13 +76,13 @@ class RefreshJob:
         raise Conflict(f"space {self.payload.space_id} was cancelled: start the refresh again")
 
     async def amended(self, **changes: Any) -> RefreshJob:
-        """Keep what was found out for the next attempt."""
+        """Store results for the next attempt."""
         payload = self.payload.model_copy(update=changes)
         await self.ctx.transact(lambda conn: amend(conn, self.ctx.job, payload.stored()))
         return RefreshJob(self.ctx, self.deps, self.container, payload)
 
     async def judge(self, old: SearchTarget | None, new: SearchTarget) -> GateReport | None:
-        """Golden queries on both; None when there are none. ``GateFailed`` unless it is forced."""
+        """Golden queries on both spaces; None if there are none. ``GateFailed`` unless forced."""
         if self.payload.golden is None:
             return None
         gates = RefreshGates(self.deps.search_service(SEARCH_SECONDS), self.container)
@@ -96,7 +96,7 @@ class RefreshJob:
         return report
 
     def searched(self, space: Space) -> SearchTarget | None:
-        """None when its embedder is not to be had."""
+        """None if its embedder is not available."""
         try:
             return SearchTarget(space, self.deps.embedder(space))
         except LatentError as error:
@@ -109,7 +109,7 @@ class RefreshJob:
 async def switch_when_complete(
     work: RefreshJob, filling: SpaceFill, space: Space, report: GateReport | None
 ) -> None:
-    """One transaction that requires nothing missing; what came in meanwhile is filled in before it is tried again."""
+    """Switch in one transaction that requires completeness; new documents are filled in before the next try."""
     await _require_seen(work, space)
     for _ in range(MAX_SWITCHES):
         await note_old(work)
@@ -129,7 +129,7 @@ async def switch_when_complete(
 
 
 async def _require_seen(work: RefreshJob, space: Space) -> None:
-    """``GateFailed`` when many pictures would not be found any more by how they look, unless it is forced."""
+    """``GateFailed`` if too many images would have no vector, unless forced."""
     async with work.deps.stack.db.transaction() as conn:
         now = await space_points.pictures(conn, work.container.id, space.collection_id)
         before = await space_points.without_points(
@@ -147,7 +147,7 @@ async def _require_seen(work: RefreshJob, space: Space) -> None:
 
 
 async def note_old(work: RefreshJob) -> None:
-    """Say beforehand what the old space holds, so that the switch itself has little to write."""
+    """Record the contents of the old space in advance, so that the switch itself is short."""
     async with work.deps.stack.db.transaction() as conn:
         live = await containers.get(conn, work.container.id)
         if live is not None:
@@ -179,7 +179,7 @@ async def _switch(
 
 
 async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> SpaceSwitch:
-    """As the job was told to; ``Conflict`` when the container was closed meanwhile."""
+    """Switch as the job requests; ``Conflict`` if the container is no longer active."""
     if not await spaces.lock(conn, work.container.id):
         raise NotFound(f"container '{work.container.id}' no longer exists")
     container = await containers.get(conn, work.container.id)
@@ -196,13 +196,13 @@ async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> Spa
 
 
 def _replacing(work: RefreshJob, space: Space) -> NewJob:
-    """Mapped vectors are replaced by and by by embedded ones."""
+    """Replace mapped vectors by embedded ones over time."""
     payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=space.id, mapped_only=True)
     return refresh_job(work.container.id, payload, work.ctx.job.principal, priority=PRIORITY_LATER)
 
 
 def judge_words(report: GateReport | None) -> list[Issue]:
-    """What the job's owner should know of a switch."""
+    """Notes about the switch for the job's owner."""
     if report is None:
         message = "switched without golden queries: the new space is complete, but its quality was not measured"
     elif report.passed:
@@ -214,7 +214,7 @@ def judge_words(report: GateReport | None) -> list[Issue]:
 
 HELD_BACK: Final = 0.2
 MAX_QUESTIONS: Final = 100
-"""Held back, one a chunk; twice as many are trained with."""
+"""Held-out questions, one per chunk; twice as many are used for training."""
 WORDS_PER_QUESTION: Final = 10
 DEPTH: Final = 10
 FOLDS: Final = 5
@@ -223,17 +223,17 @@ _WORD: Final = re.compile(r"\S+")
 
 @dataclass(frozen=True, slots=True)
 class DriftSample:
-    """Rows of ``old`` and ``new`` are of the same chunks."""
+    """Rows of ``old`` and ``new`` belong to the same chunks."""
 
     old: Matrix
     new: Matrix
     train: NDArray[np.int64]
-    """Rows to learn from; the questions that are asked are of the others."""
+    """Training rows; the questions come from the other rows."""
     questions_old: Matrix | None
-    """Held-back questions by the old model, None when it is not to be had."""
+    """Held-out questions embedded by the old model, None if it is not available."""
     questions_new: Matrix
     taught_old: Matrix | None
-    """Questions of the rows to learn from: models place questions elsewhere than passages."""
+    """Questions of the training rows: models embed questions elsewhere than passages."""
     taught_new: Matrix | None
 
     def training_pairs(self) -> tuple[Matrix, Matrix]:
@@ -244,14 +244,14 @@ class DriftSample:
 
 
 def split(count: int) -> tuple[list[int], list[int]]:
-    """Rows that are held back, and the others; evenly over the sample, always the same."""
+    """Held-out rows and the others, evenly spread and deterministic."""
     held = min(MAX_QUESTIONS, max(1, round(HELD_BACK * count)))
     places = {int(n) for n in np.linspace(0, count - 1, held).round()}
     return sorted(places), [n for n in range(count) if n not in places]
 
 
 def questions_of(texts: Sequence[str]) -> list[str]:
-    """What somebody might ask who looks for these passages: some words in a row from the midst of each."""
+    """Questions that a user might ask for these passages: some consecutive words from their middle."""
     questions = []
     for text in texts:
         words = _WORD.findall(text)
@@ -270,7 +270,7 @@ def recall_at_10(truth: Matrix, found: Matrix) -> float:
 
 
 def crossfit(old: Matrix, new: Matrix) -> Matrix:
-    """``old`` mapped forward, each row by a map that has never seen it."""
+    """``old`` mapped forward; the map of each row was trained without it."""
     mapped = np.empty_like(new)
     fold = np.arange(len(old)) % FOLDS
     for n in range(FOLDS):
@@ -283,10 +283,10 @@ DOCUMENTS_PER_STEP: Final = 100
 
 
 async def reparse(work: RefreshJob) -> None:
-    """Enqueue them all; what is live stays until its document's job is done.
+    """Enqueue all documents; live generations stay until their jobs are done.
 
-    The place this has come to is kept after each turn. A turn that is repeated queues nothing twice: a job
-    that waits for the same document takes the newer payload.
+    The position is stored after each step. A repeated step enqueues nothing twice: a waiting job for the same
+    document takes the newer payload.
     """
     async with work.deps.stack.db.transaction() as conn:
         total, _ = await space_points.totals(conn, work.container.id)

@@ -1,1 +1,1 @@
-"""Page images of every source: PDF pages as they are, text, Markdown and code laid out on pages."""
+"""Page images of every source: PDF pages as they are; text, Markdown and code in a page layout."""

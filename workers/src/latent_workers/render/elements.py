@@ -1,4 +1,4 @@
-"""What is laid out: pieces of HTML whose marks tell where in the source they come from."""
+"""Elements of a layout: pieces of HTML with marks that map them to the source."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LONG_WORD: Final = re.compile(r"\S{31,}")
 _ROWS_AT_ONCE: Final = 100
 _BREAK: Final = "\u200b"
 _JOINTS: Final = re.compile(r"(?<=[_./:\-=&?#,;])(?=\w)(?<!\d[.,:\-])|(?<=\d[.,:\-])(?=[^\W\d])")
-"""After punctuation, but not within a number, a time or a date."""
+"""Positions after punctuation, but not within a number, a time or a date."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An element's id, and the offset in the source where what it shows begins."""
+    """An element's id, and the offset in the source where its content starts."""
 
     id: str
     offset: int
@@ -33,9 +33,9 @@ class Element:
     html: str
     marks: tuple[Mark, ...]
     smaller: str | None = None
-    """What to lay out instead when ``html`` does not fit the page: the same in small print."""
+    """The same in small print, if ``html`` does not fit the page."""
     fallback: tuple[Element, ...] = ()
-    """What to lay out when ``smaller`` does not fit either."""
+    """Used if ``smaller`` does not fit either."""
 
 
 def mark_id(offset: int) -> str:
@@ -43,7 +43,7 @@ def mark_id(offset: int) -> str:
 
 
 def code(rows: Iterable[SourceRow], *, numbered: bool) -> Iterator[Element]:
-    """Rows of code in blocks small enough to be laid out one by one."""
+    """Rows of code in blocks that are small enough for the layout."""
     remaining_rows = iter(rows)
     batch = list(islice(remaining_rows, _ROWS_AT_ONCE))
     while batch:
@@ -67,7 +67,7 @@ def _number(row: SourceRow) -> str:
 
 
 def prose(lines: Iterable[tuple[int, str]]) -> Iterator[Element]:
-    """Lines of plain text; a very long line is laid out in several parts."""
+    """Lines of plain text; a very long line becomes several elements."""
     batch: list[str] = []
     marks: list[Mark] = []
     for offset, text in lines:
@@ -93,7 +93,7 @@ def _parts(text: str, size: int = 1500) -> Iterator[tuple[int, str]]:
 
 
 def softened(text: str, *, narrow: bool = False) -> str:
-    """``text`` with invisible places to break words that no line could hold."""
+    """``text`` with invisible break positions in words that are too long for a line."""
     if narrow:
         text = _JOINTS.sub(_BREAK, text)
         return re.sub(r"\w{15,}", _broken, text)

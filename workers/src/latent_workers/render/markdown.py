@@ -1,4 +1,4 @@
-"""Markdown to elements: raw HTML is shown as text, pictures as their description, nothing is fetched."""
+"""Markdown to elements: raw HTML is shown as text, images as their description, nothing is fetched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _blocks(tokens: Sequence[Token]) -> Iterator[list[Token]]:
 
 
 class _HtmlWriter:
-    """Writes the blocks of one document, with marks in strictly rising order."""
+    """Writes the blocks of one document, with marks in increasing order."""
 
     def __init__(self, lines: Lines) -> None:
         self.markdown = MarkdownIt("commonmark", {"html": False})
@@ -62,7 +62,7 @@ class _HtmlWriter:
             yield Element(self._html(tokens), marks)
 
     def code(self, first: int, last: int, language: str | None) -> Iterator[Element]:
-        """Lines ``first`` to ``last`` as they stand; the marks of a fence are not coloured."""
+        """Lines ``first`` to ``last`` unchanged; the fence itself is not highlighted."""
         numbers = range(first, min(last, len(self._lines)) + 1)
         source = [(self._lines.span(n, n)[0], self._lines.text(n)) for n in numbers]
         plain = lexer_for()
@@ -135,7 +135,7 @@ def _head_and_rows(tokens: Sequence[Token]) -> tuple[list[Token], list[list[Toke
 
 
 def _prepare(tokens: Sequence[Token]) -> None:
-    """Long words get places to break, in narrow columns sooner; pictures and links become text."""
+    """Adds break positions to long words, more of them in narrow columns; images and links become text."""
     narrow = False
     for token in tokens:
         if token.type in ("th_open", "td_open", "th_close", "td_close"):
@@ -153,7 +153,7 @@ def _prepare(tokens: Sequence[Token]) -> None:
 
 
 def _become(token: Token, kind: str, content: str) -> None:
-    """Raw HTML of ours; the source itself can bring none, since the reader takes it as text."""
+    """Our own raw HTML; the source cannot contain any, because the parser treats it as text."""
     token.type, token.content = kind, content
 
 

@@ -1,4 +1,4 @@
-"""A rendered page, and how pages are wanted."""
+"""A rendered page, and the options of rendering."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ class RenderOptions(BaseModel):
     dpi: int = Field(default=150, ge=36, le=600)
     image_format: ImageFormat = "webp"
     quality: int = Field(default=80, ge=1, le=100)
-    """Of WebP; PNG loses nothing."""
+    """Of WebP; PNG is lossless."""
     max_pages: int = Field(default=1000, ge=1)
     max_edge: int = Field(default=2048, ge=1)
     """Pixels of the longest edge, of images only."""
     first: int = Field(default=1, ge=1)
-    """Page of a PDF to begin with …"""
+    """First page of a PDF …"""
     last: int | None = Field(default=None, ge=1)
-    """… and to end with, if it is not the last one that is wanted."""
+    """… and last page, if it is not the end of the document."""
 
 
 class PageInfo(BaseModel):
-    """What goes with the image. Pixels; lines of the source from 1, of rendered text only."""
+    """Data of a page image, in pixels; source lines from 1, for rendered text only."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(ge=1)
     total: int | None = None
-    """Pages that are going to be drawn, where that is known beforehand."""
+    """Number of pages to draw, if known."""
     width: int = Field(ge=1)
     height: int = Field(ge=1)
     line_start: int | None = Field(default=None, ge=1)
     line_end: int | None = Field(default=None, ge=1)
     text: str = ""
     visual: float = Field(default=0.0, ge=0.0, le=1.0)
-    """How much of it is picture; rendered text is none."""
+    """Share of the page that is pictures; 0 for rendered text."""
 
 
 class RenderEnd(BaseModel):
@@ -55,5 +55,5 @@ class RenderEnd(BaseModel):
 
     pages: int
     last: int | None = None
-    """Number of the last page of a PDF that is to be drawn at all."""
+    """Number of the last PDF page to draw."""
     warnings: list[Issue]

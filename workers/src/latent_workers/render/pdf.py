@@ -17,7 +17,7 @@ Drawn = tuple[PageInfo, bytes]
 
 
 def pages(file: BinaryIO, name: str, options: RenderOptions) -> Iterator[Drawn | RenderEnd]:
-    """Each page that can be drawn, then what was left out."""
+    """Each page that can be drawn, then the skipped pages."""
     document = open_document(file, name)
     total = document.page_count
     pages_to_draw = min(total, options.max_pages)

@@ -1,4 +1,4 @@
-"""Pixels to image files."""
+"""Image files from pixels; single pages of PDFs; images as pages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from latent_workers.render.page import PageInfo, RenderEnd, RenderOptions
 
 MAX_PIXELS: Final = 16_000_000
 MAX_EDGE: Final = 16_000
-"""WebP knows no edge over 16,383."""
+"""WebP's limit is 16,383."""
 POINTS_PER_INCH: Final = 72.0
 
 
 def scale_for(width: float, height: float, dpi: int) -> float:
-    """Pixels a point, so that a page of that size (in points) stays within the caps."""
+    """Pixels per point, so that a page of that size (in points) stays within the limits."""
     width, height = max(width, 1.0), max(height, 1.0)
     return min(
         dpi / POINTS_PER_INCH,
@@ -56,13 +56,13 @@ def encoded(pixmap: Any, options: RenderOptions) -> bytes:
 
 
 _ACTIONS: Final = ("A", "AA", "Dest", "FS", "Popup", "IRT")
-"""Keys of annotations that run, open or carry something else."""
+"""Keys of annotations that execute, open or contain something."""
 _OF_DOCUMENT: Final = ("AcroForm", "Names", "OpenAction", "AA")
 _MAX_ANNOTATIONS = 10_000
 
 
 def page_pdf(file: BinaryIO, name: str, number: int) -> bytes:
-    """Page ``number``, from 1. The same page gives the same bytes. ``IngestFailed`` when it cannot be taken out."""
+    """Page ``number``, from 1. Deterministic bytes. ``IngestFailed`` if it cannot be extracted."""
     document = open_document(file, name)
     if not 1 <= number <= document.page_count:
         raise IngestFailed(

@@ -1,7 +1,7 @@
-"""Go on after a page that ends the renderer: one page that cannot be drawn costs no other its image.
+"""Continues after a page that crashes the renderer, so that one bad page does not affect others.
 
-MuPDF tells of most bad pages, and the renderer passes them over. A page at which it crashes, or that takes all of its
-time or memory, ends the child that draws: another one tries that page alone, and then goes on with the next.
+MuPDF reports most bad pages, and the renderer skips them. A page at which it crashes, or that exceeds its time or
+memory, ends the child: another child tries that page alone, and then continues with the next.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from latent_workers.render.run import RENDER_BUDGET, Pages, RenderedPage
 from latent_workers.sandbox.budget import Budget
 
 ALONE_BUDGET: Final = replace(RENDER_BUDGET, cpu_seconds=60, wall_seconds=120.0)
-"""Of one page that has ended a renderer."""
+"""For a single page that has ended a renderer."""
 MAX_ENDED: Final = 20
-"""Renderers that one document may cost …"""
+"""Crashes that one document may cost …"""
 MAX_CONSECUTIVE_FAILURES: Final = 6
-"""… and those with no page drawn in between."""
+"""… and crashes without a drawn page in between."""
 PAGE_SHARE: Final = frozenset(
     {"crash", "killed", "memory", "cpu", "wall", "output", "error", "nonsense"}
 )
-"""Why a renderer ended, if that may lie with a page. A refusal is of the file."""
+"""Ends of a renderer that a page may have caused. A refusal concerns the whole file."""
 NAMED: Final = 5
-"""Pages that are told with their causes."""
+"""Pages that warnings name with their causes."""
 
 Render = Callable[[RenderOptions, Budget], AbstractAsyncContextManager[Pages]]
 
@@ -38,7 +38,7 @@ class PageDrawing:
     """The pages of one file. ``warnings`` are complete once the last page has come."""
 
     def __init__(self, render: Render, options: RenderOptions, *, by_page: bool) -> None:
-        """``by_page``: pages can be asked for by their numbers, as those of a PDF."""
+        """``by_page``: pages can be requested by number, as those of a PDF."""
         self.warnings: list[Issue] = []
         self._render = render
         self._options = options
@@ -53,7 +53,7 @@ class PageDrawing:
         self._last: int | None = None
 
     async def pages(self) -> AsyncGenerator[RenderedPage]:
-        """``IngestFailed`` when no page can be drawn."""
+        """``IngestFailed`` if no page can be drawn."""
         clock = asyncio.get_running_loop().time
         while not self._over:
             since, self._begun = clock(), self._next

@@ -1,4 +1,4 @@
-"""Source code as rows of coloured words, wrapped by us so that each row's place is known."""
+"""Source code as rows of coloured words, wrapped here so that the place of each row is known."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS: Final = 100
 MAX_HIGHLIGHTED_CHARS: Final = 400_000
 _TAB: Final = 4
 _RAGGED: Final = 30
-"""Columns a row may fall short of, so that no word is broken."""
+"""Columns by which a row may be shorter so that no word is split."""
 _BREAKS: Final = frozenset(" \t,;:([{/|=")
 _STYLES: Final[Sequence[tuple[_TokenType, str]]] = (
     (Comment, "c"),
@@ -49,7 +49,7 @@ _STYLES: Final[Sequence[tuple[_TokenType, str]]] = (
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A visual row: where it stands in the text, its HTML, and its line number if it begins a line."""
+    """A visual row: its offset in the text, its HTML, and its line number if it starts a line."""
 
     offset: int
     html: str
@@ -57,7 +57,7 @@ class SourceRow:
 
 
 def lexer_for(name: str | None = None, language: str | None = None) -> Lexer:
-    """By file name or by the language of a fence; plain text when nobody knows it."""
+    """By file name or by the language of a fence; plain text for unknown ones."""
     # Blank lines at the ends are kept: lines are counted.
     try:
         if language:
@@ -117,7 +117,7 @@ def _wrapped(offset: int, words: Sequence[tuple[str, str]], line: int) -> Iterat
 
 
 def _row_starts(text: str) -> Iterator[int]:
-    """Where rows begin: behind a blank or a mark near the end of the row before, failing that anywhere."""
+    """Starts of rows: after a blank or a mark near the end of the previous row, else anywhere."""
     start = at = column = 0
     narrow = text.isascii() and "\t" not in text
     yield 0
@@ -138,7 +138,7 @@ def _row_starts(text: str) -> Iterator[int]:
 
 
 def _cut(words: Sequence[tuple[str, str]], stops: Sequence[int]) -> Iterator[list[tuple[str, str]]]:
-    """The words of each row, by where the rows end in their line; with tabs as blanks."""
+    """The words of each row, by the ends of the rows in their line; tabs become blanks."""
     row: list[tuple[str, str]] = []
     at = column = ended = 0
     for style, text in words:

@@ -1,4 +1,4 @@
-"""Rendering, as a job asks for it: in the sandbox, one page in memory at a time."""
+"""Rendering for jobs: in the sandbox, with one page in memory at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RenderedPage:
 
     number: int
     total: int | None
-    """Pages that are going to be drawn, where that is known beforehand."""
+    """Number of pages to draw, if known."""
     image: bytes
     mime: str
     width: int
@@ -39,18 +39,18 @@ class RenderedPage:
     line_end: int | None
     text: str
     visual: float
-    """0 to 1, how much of it is picture."""
+    """0 to 1: the share of pictures."""
 
 
 @dataclass(slots=True)
 class Pages:
-    """Pages as they are drawn. ``warnings`` are complete once the last page has come."""
+    """Pages in drawing order. ``warnings`` are complete after the last page."""
 
     _items: AsyncIterator[FrameItem]
     _format: ImageFormat
     warnings: list[Issue] = field(default_factory=list)
     last: int | None = None
-    """Number of the last page of a PDF that is to be drawn at all, once all have come."""
+    """Number of the last PDF page to draw, after all pages."""
 
     async def __aiter__(self) -> AsyncIterator[RenderedPage]:
         async for item in self._items:
@@ -126,7 +126,7 @@ async def page_pdf(
     number: int,
     budget: Budget = PAGE_PDF_BUDGET,
 ) -> bytes:
-    """Page ``number`` of a PDF, from 1, as a PDF. ``IngestFailed`` says why it cannot be taken out."""
+    """Page ``number`` of a PDF, from 1, as a PDF. ``IngestFailed`` says why it cannot be extracted."""
     arguments = {"name": name, "number": number}
     item = await sandbox.run("page_pdf", arguments, files=[file], budget=budget, label=_LABEL)
     if not item.attachment.startswith(b"%PDF-"):

@@ -1,4 +1,4 @@
-"""Elements on pages: laid out by MuPDF one after another, drawn page by page, places read from marks."""
+"""Lays out elements on pages with MuPDF, draws page by page, and reads the places from marks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE: Final = (595.0, 842.0)
 """A4 in points."""
 MARGIN: Final = 36.0
 FOOT: Final = 16.0
-"""Height of the line at the bottom that names the source."""
+"""Height of the footer, which names the source."""
 
 # No element has a margin above, and no padding as high as a line: the first thing on a page then
 # stands at its top, unless something goes on from the page before.
@@ -64,14 +64,14 @@ _BOTTOM: Final = PAGE[1] - MARGIN - FOOT
 _ENDLESS: Final = 1e6
 _TOLERANCE: Final = 1.0
 _MIN_LINE: Final = 9.0
-"""Points a line takes: what begins lower than this on a page has something above it."""
+"""Points of a line: an element that starts lower on a page has something above it."""
 _MIN_SPACE: Final = 24.0
-"""Points at the bottom of a page that are not worth beginning in."""
+"""Points at the bottom of a page in which no element starts."""
 
 
 @dataclass(slots=True)
 class _Sheet:
-    """A page being filled: its pixels, how far down, and the places in the source it shows."""
+    """A page in progress: its pixels, the position, and the places in the source that it shows."""
 
     pixmap: Any
     y: float = MARGIN
@@ -90,7 +90,7 @@ class StoryLayout:
         self._scale = raster.scale_for(*PAGE, options.dpi)
 
     def pages(self, elements: Iterable[Element]) -> Iterator[Drawn | RenderEnd]:
-        """Each page as soon as it is full, then what was left out."""
+        """Each page when it is full, then the skipped elements."""
         number = 0
         for sheet in self._sheets(elements):
             if number == self._options.max_pages:
@@ -131,7 +131,7 @@ class StoryLayout:
     def _show(
         self, story: Any, sheet: _Sheet, spans: dict[str, Span], current: Span | None
     ) -> Span | None:
-        """Draw what was placed and note its places; ``current`` began on an earlier page."""
+        """Draw the placed elements and store their places; ``current`` started on an earlier page."""
         opened = [(top, spans[name]) for name, top, _ in self._opened(story) if name in spans]
         top = opened[0][0] if opened else _ENDLESS
         if current is not None and top > sheet.y + _MIN_LINE:
@@ -141,7 +141,7 @@ class StoryLayout:
         return opened[-1][1] if opened else current
 
     def _fitting(self, elements: Iterable[Element]) -> Iterator[Element]:
-        """Elements that no page could hold are replaced by what they bring for this case."""
+        """Elements that fit no page are replaced by their alternatives."""
         for element in elements:
             if element.smaller is None or self._fits(element.html, element):
                 yield element
@@ -158,7 +158,7 @@ class StoryLayout:
         return bool(filled[2] <= _RIGHT + _TOLERANCE and tallest <= _BOTTOM - MARGIN)
 
     def _opened(self, story: Any) -> list[tuple[str, float, float]]:
-        """Id, top and bottom of the elements that begin in what was placed last."""
+        """Id, top and bottom of the elements that start in the last placement."""
         found: list[tuple[str, float, float]] = []
 
         def note(position: Any) -> None:
@@ -205,7 +205,7 @@ class StoryLayout:
 def _with_ends(
     elements: Iterable[Element], length: int
 ) -> Iterator[tuple[Element, tuple[int, ...]]]:
-    """Each element with where in the source each of its marks ends: where the next one begins."""
+    """Each element with the end of each of its marks in the source: the start of the next mark."""
     waiting: list[Element] = []
     for element in elements:
         if element.marks and waiting:

@@ -1,4 +1,4 @@
-"""Rendering, as the sandbox's children do it: one item a page, then the end."""
+"""Rendering in the sandbox's children: one item per page, then the end."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def picture(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Ta
 
 
 def page_pdf(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """``name``, ``number`` and the PDF; gives that page as a PDF."""
+    """``name``, ``number`` and the PDF; yields that page as a PDF."""
     yield TaskOutput({}, raster.page_pdf(files[0], arguments["name"], arguments["number"]))
 
 
 def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """``name``, ``source_type``, ``options``, what a web page is read by, and the text file."""
+    """``name``, ``source_type``, ``options``, the settings of a web page's parser, and the text file."""
     name, options = arguments["name"], RenderOptions.model_validate(arguments["options"])
     source_type = SourceType(arguments["source_type"])
     if source_type is SourceType.WEB:
@@ -45,7 +45,7 @@ def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterato
 
 
 def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
-    """A web page as its chunks know it, by line: the Markdown it was read as."""
+    """The Markdown of a web page by line, as in its chunks."""
     # Here, since no other source needs the readers of web pages, which are slow to load.
     from latent_workers.parse.web import parser
 
@@ -61,7 +61,7 @@ def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
 
 
 def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[elements.Element]:
-    """What to lay out for a text of that type."""
+    """The elements of a text of that type."""
     if source_type in (SourceType.MARKDOWN, SourceType.WEB):
         return markdown.elements(text)
     lines = Lines(text)

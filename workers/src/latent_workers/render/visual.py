@@ -1,8 +1,8 @@
-"""How much of a PDF page is picture: what somebody misses who reads its text only.
+"""The share of a PDF page that is pictures: what a reader of its text alone misses.
 
-Measured on a grid laid over the page. Images count with their area; of drawn paths those count that make a
-drawing or a ruled table, with the box around them. A frame or a coloured ground behind text is neither, nor is a
-rule between paragraphs. A page of pictures without a visible text is a scan, all of it picture.
+Measured on a grid. Images count with their area; drawn paths count if they form a drawing or a ruled table, with
+their bounding box. A frame or a coloured background behind text does not count, nor does a rule between paragraphs.
+A page of images without visible text is a scan, and counts completely.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from itertools import islice
 from typing import Any, Final
 
 CELLS: Final = 64
-"""Each way."""
+"""In each direction."""
 MAX_OBJECTS: Final = 200_000
-"""Of a page that are looked at."""
+"""Objects of a page that are measured."""
 SCANNED: Final = 0.5
-"""Share of images from which on a page without visible text is a scan; the rest is its margin."""
+"""Share of images from which a page without visible text is a scan."""
 GROUND: Final = 0.03
-"""Share of the page from which on a path that holds text may be a ground or a frame."""
+"""Share of the page from which a path with text on it may be a background or a frame."""
 TEXT_ON_GROUND: Final = 0.35
-"""Share of its cells that have text on them."""
+"""Share of its cells that have text."""
 WHOLE_PAGE: Final = 0.8
-"""Share of the page from which on a path is its background or its border."""
+"""Share of the page from which a path is its background or its border."""
 MIN_PATHS: Final = 3
-"""That make a drawing."""
+"""Minimum paths of a drawing."""
 UPRIGHT: Final = 2.0
-"""Points of height from which on a path is no underline."""
+"""Height in points from which a path is not an underline."""
 
 _IMAGES: Final = frozenset({"fill-image", "fill-imgmask"})
 _PATHS: Final = frozenset({"fill-path", "stroke-path", "fill-shade"})
@@ -68,7 +68,7 @@ class _Grid:
 
 @dataclass(slots=True)
 class _PathCluster:
-    """Paths that touch each other, as far as the grid tells."""
+    """Paths that touch each other, at the resolution of the grid."""
 
     left: int = CELLS
     top: int = CELLS
@@ -86,13 +86,13 @@ class _PathCluster:
 
 
 def visual_share(page: Any) -> float:
-    """0 to 1, of a page of PyMuPDF. Objects are told as on the page before it is turned."""
+    """0 to 1, of a PyMuPDF page. Coordinates are those of the unrotated page."""
     width, height = page.cropbox.width, page.cropbox.height
     return share(islice(page.get_bboxlog(), MAX_OBJECTS), width, height)
 
 
 def share(objects: Iterable[tuple[str, Box]], width: float, height: float) -> float:
-    """The measure, of what is painted on a page of that size: kinds (as MuPDF calls them) and boxes, in points."""
+    """The measure for the painted objects of a page of that size: kinds (as MuPDF calls them) and boxes, in points."""
     images, text = _Grid(), _Grid()
     paths: list[tuple[_Span, bool]] = []
     noted = False
@@ -115,7 +115,7 @@ def share(objects: Iterable[tuple[str, Box]], width: float, height: float) -> fl
 
 
 def _span(box: Box, width: float, height: float) -> _Span | None:
-    """None for what is not on the page."""
+    """None if it is outside the page."""
     left, top, right, bottom = box
     if right < 0 or bottom < 0 or left > width or top > height or width <= 0 or height <= 0:
         return None
@@ -134,7 +134,7 @@ def _cell(at: float) -> int:
 
 
 def _drawings(paths: Sequence[tuple[_Span, bool]], text: _Grid) -> Iterator[_Span]:
-    """Where paths make a drawing or a table."""
+    """Cells where paths form a drawing or a table."""
     drawn, upright = _Grid(), _Grid()
     begun = [[0] * CELLS for _ in range(CELLS)]
     for span, stands in paths:
@@ -161,7 +161,7 @@ def _is_ground(span: _Span, text: _Grid) -> bool:
 
 
 def _parts(grid: _Grid) -> Iterator[_PathCluster]:
-    """Marked cells that touch, at a corner too."""
+    """Connected marked cells, including diagonals."""
     left = {(r, c) for r in range(CELLS) for c in range(CELLS) if grid.rows[r][c]}
     while left:
         part, waiting = _PathCluster(), [left.pop()]

@@ -1,4 +1,4 @@
-"""Parsers run in children that may crash, hang or swell without harm to anything but their own task.
+"""Parsers run in children, so that a crash, a hang or excessive memory affects only their own task.
 
 Nothing is imported here: a child starts through this package and should stay small.
 """

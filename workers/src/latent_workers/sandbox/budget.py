@@ -1,4 +1,4 @@
-"""What one task may spend."""
+"""The limits of a task, and the profile of its child."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of one task; a task that reaches one fails alone, with the limit named."""
+    """Limits of one task. A task that reaches one fails alone, and the error names the limit."""
 
     cpu_seconds: int = 120
     wall_seconds: float = 300.0
-    """Time the caller waits for the child; time the caller takes between items is not counted."""
+    """Time the caller waits for the child, without the caller's own time between items."""
     memory_bytes: int = 2048 * MIB
-    """Address space on top of what the idle child holds."""
+    """Address space above that of the idle child."""
     output_bytes: int = 256 * MIB
     """All items of the task together."""
 
@@ -27,15 +27,15 @@ class Profile:
     """The default is what parsers get."""
 
     programs: bool = False
-    """Whether a child may start other programs. They inherit every limit and the empty network."""
+    """Whether a child may start other programs, which inherit every limit and the empty network."""
     reads: tuple[Path, ...] = ()
-    """Files and folders a child may read beside Python's own and the system's."""
+    """Files and folders that a child may read besides Python's and the system's."""
     niceness: int = 0
-    """How much a child gives way to others; 0 to 19."""
+    """Scheduling priority of a child; 0 (normal) to 19 (lowest)."""
     keep_resident_bytes: int = 256 * MIB
-    """A child that holds more after a task is replaced."""
+    """A child that uses more after a task is replaced."""
 
 
 PARSING: Final = Profile()
 DRAWING: Final = Profile(niceness=12)
-"""Nobody waits for a picture: parsers, and even the embedder's threads, go first."""
+"""No user waits for page images: parsers and the embedder's threads have priority."""

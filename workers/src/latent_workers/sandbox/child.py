@@ -1,4 +1,4 @@
-"""The child's side: lock the doors, say so, then one task after another until the parent closes.
+"""The child: confine itself, report it, then run tasks until the parent closes the socket.
 
 Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD START``; START is a ``Start`` as JSON.
 """
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> None:
 def perform(
     sock: socket.socket, request: TaskRequest, fds: list[int]
 ) -> tuple[FrameKind, dict[str, Any]]:
-    """Run one task, sending its items; return how it ended."""
+    """Run one task and send its items; returns how it ended."""
     try:
         with ExitStack() as stack:
             files = [stack.enter_context(_open(fd)) for fd in fds]
@@ -100,7 +100,7 @@ def _failed(reason: Reason, message: str = "", **more: Any) -> TaskFailed:
 
 
 def give_back_memory() -> None:
-    """Return freed heap to the system: an idle child should be small."""
+    """Return freed heap to the system, so that an idle child is small."""
     if sys.platform.startswith("linux"):
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
         if trim is not None:

@@ -1,4 +1,5 @@
-"""The child locks itself in: limits, no network, no files by name, no new processes. Each layer says whether it holds."""
+"""The child confines itself: limits, no network, no files by name, no new processes. Each layer reports whether it
+works."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from latent_workers.sandbox import landlock, seccomp
 from latent_workers.sandbox.landlock import Access
 
 _SYSTEM: Final = ("/usr", "/bin", "/lib", "/lib64", "/nix/store", "/gnu/store")
-"""The last two hold all programs of systems that have nothing in the others."""
+"""The last two contain all programs on systems without the others."""
 _OF_THE_SYSTEM: Final = (
     # What the dynamic linkers of glibc and musl go by.
     *("/etc/ld.so.cache", "/etc/ld-musl-x86_64.path", "/etc/ld-musl-aarch64.path"),
@@ -29,7 +30,7 @@ _OF_THE_SYSTEM: Final = (
     *("/dev/urandom", "/dev/random", "/dev/zero"),
 )
 _OF_PYTHON: Final = ("bin", "lib", "lib64", "pyvenv.cfg")
-"""Below its prefixes. Not all that is there: an environment may be made in the folder of a project."""
+"""Below its prefixes. Not everything there: a virtual environment may be in a project's folder."""
 _OF_PROCESS: Final = Path("/proc/self")
 _NOWHERE: Final = Path("/dev/null")
 
@@ -37,7 +38,7 @@ _kept_open: list[int] = []
 
 
 def readable(further: Iterable[Path], *, programs: bool) -> dict[Path, Access]:
-    """With ``further`` files and folders; where other programs may be started, those that are found there."""
+    """With the ``further`` files and folders; if other programs may be started, those that exist there."""
     access = Access.READ | Access.LIST
     if programs:
         access |= Access.EXECUTE
@@ -56,10 +57,10 @@ def _places() -> Iterator[Path]:
 
 
 def _own_process() -> dict[Path, Access]:
-    """What a process can see of itself, such as the memory it holds.
+    """The process's own entries in procfs, such as its memory use.
 
-    Landlock knows a folder by its inode, and procfs makes another one when it was not used for a while and memory is
-    short: so the folder stays open as long as the process lives.
+    Landlock identifies a folder by its inode, and procfs creates a new one after a while under memory pressure: so
+    the folder stays open as long as the process lives.
     """
     try:
         _kept_open.append(os.open(_OF_PROCESS, os.O_PATH | os.O_CLOEXEC))
@@ -79,10 +80,10 @@ Layers = Mapping[str, bool | str]
 
 
 def confine(*, programs: bool = False, reads: Iterable[Path] = ()) -> dict[str, bool | str]:
-    """Close every door once and for all; to be called while the process has a single thread.
+    """Apply all layers permanently; call it while the process has a single thread.
 
-    ``programs`` leaves one ajar: other programs may be started, which inherit all the rest. ``reads`` are
-    files and folders that may be read beside Python's own and the system's.
+    With ``programs``, other programs may be started, which inherit all other limits. ``reads`` are files and
+    folders that may be read besides Python's and the system's.
     """
     linux = sys.platform.startswith("linux")
     first = linux and go_first()
@@ -114,7 +115,7 @@ def _no_programs(filtered: bool, programs: bool) -> bool | str:
 
 
 def go_first() -> bool | str:
-    """When the machine's memory ends, the kernel ends this process and what it starts, not who keeps the queue."""
+    """Under memory pressure, the kernel kills this process and its children before the worker."""
     try:
         _FIRST_TO_GO.write_text("1000", encoding="ascii")
     except OSError as exc:
@@ -123,7 +124,7 @@ def go_first() -> bool | str:
 
 
 def lower(kind: int, limit: int) -> None:
-    """Lower both limits of ``kind`` for good."""
+    """Lower both limits of ``kind`` permanently."""
     _, hard = resource.getrlimit(kind)
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
@@ -131,7 +132,7 @@ def lower(kind: int, limit: int) -> None:
 
 
 def leave_network() -> bool:
-    """Move to an empty network; with a user namespace of its own even root loses its powers outside."""
+    """Move to an empty network; with its own user namespace, even root loses its rights outside."""
     libc = ctypes.CDLL(None, use_errno=True)
     moved = not libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) or not libc.unshare(_CLONE_NEWNET)
     # A new user namespace makes the process undumpable, and /proc/self then belongs to root.
@@ -140,7 +141,7 @@ def leave_network() -> bool:
 
 
 def limit_task(cpu_seconds: int, memory_bytes: int) -> None:
-    """Set what this task may spend on top of what this process has spent already."""
+    """Set the limits of this task, in addition to what the process has used already."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _soften(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_seconds)
     if sys.platform.startswith("linux"):
@@ -148,7 +149,7 @@ def limit_task(cpu_seconds: int, memory_bytes: int) -> None:
 
 
 def resident_bytes() -> int:
-    """Memory this process holds now; where the system does not say, its peak."""
+    """Current memory of this process; its peak if the system does not report it."""
     if _STATM.exists():
         return int(_STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""One task on one child, from the request to its last frame."""
+"""One task on one child, from the request to its last frame, and the errors of a failed one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from latent_workers.sandbox.process import Child, ChildDiedError, OutputTooLarge
 
 
 def of_death(label: str, budget: Budget, status: int, tail: str) -> IngestFailed:
-    """The child died by itself: its exit status and last words tell why."""
+    """The child ended unexpectedly: its exit status and last output say why."""
     if status == -signal.SIGXCPU:
         return of_cpu(label, budget)
     if "bad_alloc" in tail or "MemoryError" in tail or "out of memory" in tail.lower():
@@ -58,7 +58,7 @@ def of_output(label: str, budget: Budget) -> IngestFailed:
 
 
 def of_answer(label: str, budget: Budget, failed: TaskFailed) -> IngestFailed:
-    """The child itself said what went wrong."""
+    """The child itself reported the error."""
     if failed.reason == "refused":
         refusal = IngestFailed(failed.message)
         refusal.details = failed.details
@@ -78,7 +78,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SandboxCall:
-    """What is asked of a child."""
+    """A request to a child."""
 
     function: str
     arguments: dict[str, Any]
@@ -87,7 +87,7 @@ class SandboxCall:
 
 
 class Conversation:
-    """``resident_bytes`` is set once the child has finished the task properly and may be used again."""
+    """``resident_bytes`` is set when the child has finished the task properly and can be reused."""
 
     def __init__(self, child: Child, call: SandboxCall) -> None:
         self._child = child
@@ -97,7 +97,7 @@ class Conversation:
         self.resident_bytes: int | None = None
 
     async def items(self, fds: Sequence[int]) -> AsyncGenerator[FrameItem, None]:
-        """Each item as it comes; ``IngestFailed`` says how the task failed."""
+        """Each item when it arrives; ``IngestFailed`` says how the task failed."""
         await self._ask(fds)
         while True:
             kind, body, attachment = await self._next()

@@ -1,7 +1,7 @@
-"""The wire between parent and child: ``kind, length of JSON, length of attachment``, then both.
+"""The protocol between parent and child: ``kind, length of JSON, length of attachment``, then both.
 
-The parent believes nothing a child says: lengths are capped before a byte is read, and the JSON of
-an item is validated by whoever asked for it, straight from its bytes.
+The parent trusts nothing from a child: lengths are limited before any byte is read, and the caller validates the
+JSON of an item from its bytes.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskOutput:
-    """What a task yields, in the child."""
+    """An output of a task, in the child."""
 
     value: Any
-    """Anything orjson writes."""
+    """Any value that orjson serialises."""
     attachment: bytes | memoryview = b""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameItem:
-    """What arrives in the parent: JSON still to be validated, and its attachment."""
+    """An item in the parent: JSON that is not validated yet, and its attachment."""
 
     value: bytes
     attachment: bytes
@@ -56,7 +56,7 @@ class _Message(BaseModel):
 
 
 class Start(_Message):
-    """How a child confines itself, and where it finds its tasks."""
+    """How a child confines itself, and where its tasks are."""
 
     programs: bool
     niceness: int
@@ -65,7 +65,7 @@ class Start(_Message):
 
 
 class TaskRequest(_Message):
-    """A task: its function as ``module:name``, its arguments, and the limits the child sets itself."""
+    """A task: its function as ``module:name``, its arguments, and the limits that the child sets for itself."""
 
     function: str
     arguments: dict[str, Any]
@@ -83,7 +83,7 @@ class TaskDone(_Message):
 
 
 class TaskFailed(_Message):
-    """Why a task ended early: a refusal meant for the user, memory, or an error of the parser."""
+    """Why a task ended early: a refusal for the user, memory, or a parser error."""
 
     reason: Reason
     message: str
@@ -124,7 +124,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[TaskOutput]]
-"""Arguments and read-only files in, outputs out one by one."""
+"""Arguments and read-only files in, outputs one by one."""
 
 TASKS: Final[Mapping[str, str]] = {
     "parse": "latent_workers.parse.task:parse",

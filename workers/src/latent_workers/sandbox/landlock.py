@@ -1,8 +1,8 @@
-"""Files are opened by name only below folders that are named (Landlock: Linux 5.13 and newer, on any machine).
+"""Allows opening files by name only below listed folders (Landlock, Linux 5.13 and newer).
 
-What the parent hands over open stays readable. Besides, nothing outside can be traced, which is what reading another
-process' environment needs, and where the kernel knows how, no signal reaches it: the filter of ``seccomp`` denies
-``kill``, but has to leave ``tgkill``, by which a process ends itself. Layout of what is passed: linux/landlock.h.
+Descriptors from the parent stay readable. Landlock also forbids tracing other processes, which reading their
+environment needs, and newer kernels block signals to them: the filter of ``seccomp`` denies ``kill`` but must allow
+``tgkill``, with which a process ends itself. Layout of the structures: linux/landlock.h.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MISSING: Final[Mapping[int, str]] = MappingProxyType(
 
 
 class Access(IntFlag):
-    """What may be done below a folder, or with a file."""
+    """Permissions below a folder, or for a file."""
 
     EXECUTE = 1 << 0
     WRITE = 1 << 1
@@ -46,14 +46,15 @@ class Access(IntFlag):
 
 _OF_FILES: Final = Access.EXECUTE | Access.WRITE | Access.READ
 _KNOWN_BITS: Final = (13, 14, 15, 15, 16)
-"""How many kinds of access versions 1 to 5 tell apart: the last of them are renaming between folders, truncating, and
-ioctl on devices."""
+"""Number of access kinds in versions 1 to 5: the last ones are renaming between folders, truncating, and ioctl on
+devices."""
 
 
 def restrict(allowed: Mapping[Path, Access]) -> bool | str:
-    """Deny this thread, and those it starts, every file but ``allowed``, for good; says why where that cannot be.
+    """Deny this thread and those it starts every file except ``allowed``, permanently; returns the reason if that
+    is not possible.
 
-    Of ``allowed`` what does not exist is left out.
+    Missing files in ``allowed`` are ignored.
     """
     version = _version()
     if version < 1:
@@ -78,7 +79,7 @@ def restrict(allowed: Mapping[Path, Access]) -> bool | str:
 
 
 def keeps_signals() -> bool | str:
-    """Whether who is restricted can send signals only to those that are so with it."""
+    """Whether a restricted process can send signals only to processes with the same restriction."""
     known = _version() >= _SIGNALS_SINCE
     return True if known else "this kernel's Landlock does not know signals (Linux 6.12)"
 

@@ -1,4 +1,4 @@
-"""The pool: at most so many children, warm ones first, none kept idle for long."""
+"""The pool of children: a maximum number, warm ones first, idle ones ended after a while."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT_BUDGET: Final = Budget()
 class Sandbox:
     """Runs tasks in confined children. Belongs to one event loop; use it with ``async with``.
 
-    ``import_paths`` are further places from which children import the functions of ``tasks``.
+    ``import_paths`` are additional import paths of the children for the functions of ``tasks``.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Sandbox:
     ) -> FrameItem:
         """The single item of ``task``. ``label`` names the task in errors ("the PDF parser").
 
-        ``files`` are given to the child opened read-only; a number is an open descriptor that stays
-        the caller's. Raises ``IngestFailed`` with the reason, or ``Unavailable`` when no child starts.
+        ``files`` are opened read-only for the child; a number is an open descriptor that the caller closes. Raises
+        ``IngestFailed`` with the reason, or ``Unavailable`` if no child starts.
         """
         async with self.stream(task, arguments, files=files, budget=budget, label=label) as items:
             found = [item async for item in items]
@@ -89,7 +89,7 @@ class Sandbox:
         budget: Budget = _DEFAULT_BUDGET,
         label: str | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[FrameItem]]:
-        """The items of ``task`` as they come; leaving the block early ends the child."""
+        """The items of ``task`` as they arrive; leaving the block early ends the child."""
         if len(files) > MAX_FILES:
             raise ValueError(f"at most {MAX_FILES} files per task")
         call = SandboxCall(
@@ -98,14 +98,14 @@ class Sandbox:
         return self._converse(call, files)
 
     async def layers(self) -> dict[str, bool | str]:
-        """Which layers of confinement hold on this machine, as a child found them; a reason where not."""
+        """The layers of confinement that work on this machine, as a child reported them; else the reason."""
         async with self._slots:
             child = await self._borrow()
             self._give_back(child)
             return dict(child.layers)
 
     async def close(self) -> None:
-        """Let every idle child go and wait for those on their way out."""
+        """End every idle child and wait for children that are ending."""
         self._closed = True
         for child in list(self._idle):
             self._retire(child)
@@ -146,7 +146,7 @@ class Sandbox:
         return child
 
     def _tell(self, layers: Mapping[str, bool | str]) -> None:
-        """Once: children of a pool are alike."""
+        """Once: all children of a pool are alike."""
         if not self._warned:
             self._warned = True
             missing = {name: state for name, state in layers.items() if state is not True}

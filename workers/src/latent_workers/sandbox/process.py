@@ -1,4 +1,4 @@
-"""The parent's handle on one child: spawn, talk, kill, and its last words."""
+"""The parent's handle of one child: start, exchange frames, kill, and its last output."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _ENVIRONMENT: Final = {
 
 
 class ChildDiedError(Exception):
-    """The child closed its end in the middle of a task."""
+    """The child closed its end during a task."""
 
 
 class OutputTooLargeError(Exception):
-    """The child announced more bytes than it may send."""
+    """The child announced more bytes than its limit."""
 
 
 class Child:
-    """One parser process, alone in its session and process group."""
+    """One parser process in its own session and process group."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, sock: socket.socket, lifeline: int
@@ -68,7 +68,7 @@ class Child:
 
     @classmethod
     async def spawn(cls, import_paths: Sequence[Path] = (), profile: Profile = PARSING) -> Child:
-        """Start a child and wait until it has locked itself in; ``Unavailable`` when it does not."""
+        """Start a child and wait until it has confined itself; ``Unavailable`` if it does not."""
         with ExitStack() as on_failure, ExitStack() as given:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             on_failure.callback(ours.close)
@@ -96,7 +96,7 @@ class Child:
         return self._tail.decode("utf-8", "replace").strip()
 
     def alive(self) -> bool:
-        """Whether the idle child can still take a task: it neither closed its end nor said anything."""
+        """Whether the idle child can take a task: its end is open and it has sent nothing."""
         if self._process.returncode is not None:
             return False
         try:
@@ -108,7 +108,7 @@ class Child:
         return False
 
     async def send(self, request: TaskRequest, fds: Sequence[int]) -> None:
-        """Send a request with its open files, which the caller still has to close."""
+        """Send a request with its open files, which the caller closes."""
         body = request.model_dump_json().encode()
         header = HEADER.pack(FrameKind.REQUEST, len(body), 0)
         try:
@@ -128,13 +128,13 @@ class Child:
         return FrameKind(number), body, await self._exactly(attachment_size)
 
     def kill(self) -> None:
-        """End the child and whatever it started, now."""
+        """Kill the child and everything it has started."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def reap(self) -> int:
-        """Wait for the end of the child, close what it held, and return its exit status."""
+        """Wait for the end of the child, close its files, and return its exit status."""
         try:
             async with asyncio.timeout(_REAP_SECONDS):
                 await self._process.wait()
@@ -145,7 +145,7 @@ class Child:
         return status
 
     async def retire(self) -> None:
-        """Let an idle child go; it leaves when its socket closes."""
+        """End an idle child; it exits when its socket closes."""
         self._sock.close()
         await self.reap()
 

@@ -1,8 +1,8 @@
 """A small system call filter (Linux, x86-64 and aarch64): no new sockets, no new processes.
 
-It stands behind the network namespace, and alone where namespaces are not allowed (most containers).
-AF_UNIX is refused too: a namespace does not hide the sockets of local services, which lie in files.
-Layout of programs: linux/filter.h, linux/seccomp.h.
+A second layer behind the network namespace, and the only one where namespaces are not allowed (most containers).
+AF_UNIX is denied too: a namespace does not hide the sockets of local services, which are files. Layout of programs:
+linux/filter.h, linux/seccomp.h.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class _Machine:
     clone: int
     clone3: int
     denied: tuple[int, ...]
-    """socket, execveat, ptrace, kill, pidfd_send_signal, io_uring_setup, setsid, setpgid: what would
-    leave the process group is out of reach of the parent's kill."""
+    """socket, execveat, ptrace, kill, pidfd_send_signal, io_uring_setup, setsid, setpgid: a process that leaves the
+    group cannot be killed with it."""
     starting: tuple[int, ...]
-    """fork, vfork, execve, where they exist."""
+    """fork, vfork, execve, if they exist."""
 
 
 _MACHINES: Final[Mapping[str, _Machine]] = MappingProxyType(
@@ -60,9 +60,9 @@ class _Program(ctypes.Structure):
 
 
 def install(*, programs: bool = False) -> bool:
-    """Filter this process from now on; ``False`` where the machine or kernel does not know how.
+    """Filter this process from now on; ``False`` if the machine or kernel does not support it.
 
-    A filter cannot read the name of the program that is started, so ``programs`` means any.
+    A filter cannot read the name of the program, so ``programs`` allows any.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:
@@ -76,7 +76,7 @@ def install(*, programs: bool = False) -> bool:
 
 
 def _instructions(machine: _Machine, programs: bool) -> list[bytes]:
-    """Jumps count instructions to skip: (if true, if false)."""
+    """Jumps are numbers of instructions to skip: (if true, if false)."""
     denied = machine.denied if programs else (*machine.denied, *machine.starting)
     return [
         _op(_LOAD, _ARCHITECTURE),

@@ -1,1 +1,1 @@
-"""What the jobs of exports and imports share."""
+"""Shared parts of export and import jobs."""

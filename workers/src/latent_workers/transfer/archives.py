@@ -1,4 +1,4 @@
-"""Archives as jobs make and read them: the file in the making, and the reading that proves it whole."""
+"""Archives in jobs: writing the file, and reading it completely to verify it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from latent_workers.deps import Deps
 from latent_workers.ingest import cleanup
 
 MEMBERS_PER_LOOK: Final = 64
-"""Read in a thread between two looks at the lease."""
+"""Read in a thread between two lease checks."""
 
 
 async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> FinishedArchive:
-    """Write the job's container into an archive and store that as a blob, which nothing refers to yet."""
+    """Write the job's container into an archive and store it as a blob, which no row refers to yet."""
     stack, container_id = deps.stack, ctx.job.container_id
     async with stack.db.transaction() as conn:
         container = await containers.get(conn, container_id)
@@ -63,7 +63,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
 
 
 def lacking_words(exported: FinishedArchive) -> list[Issue]:
-    """What is not in an archive because it is not here either."""
+    """What is missing in the archive because it is missing here."""
     if not exported.lacking_blobs:
         return []
     message = (
@@ -78,7 +78,7 @@ def archive_name(container_id: str, job_id: int) -> str:
 
 
 async def verify_archive(ctx: JobContext, path: Path, size: int) -> VerifiedArchive:
-    """Read all of an archive; ``Invalid`` says where it is damaged."""
+    """Read the whole archive; ``Invalid`` says where it is damaged."""
     with path.open("rb") as file:
         steps = Verification(file).steps()
         while True:
@@ -89,5 +89,5 @@ async def verify_archive(ctx: JobContext, path: Path, size: int) -> VerifiedArch
 
 
 def _some(steps: Iterator[VerifiedArchive | None]) -> VerifiedArchive | None:
-    """A few members; the contents when the last one was among them."""
+    """Some members; the contents after the last one."""
     return next((found for found in islice(steps, MEMBERS_PER_LOOK) if found is not None), None)

@@ -42,13 +42,14 @@ from latent_workers.ingest import cleanup
 from latent_workers.ingest.skipped_images import kept_of, skipped_image_warnings, skipped_images_of
 
 CHUNKS_PER_STEP: Final = 5000
-"""The first one is read, and the last one committed, while nothing else is done; larger ones need fewer postings."""
+"""Nothing runs in parallel with the read of the first step and the commit of the last one; larger steps need fewer
+postings."""
 DOCUMENTS_PER_STEP: Final = 2000
 
 
 @dataclass(slots=True)
 class _StepInput:
-    """Batches of one step, and what was made of them already."""
+    """The batches of one step, and the results so far."""
 
     batches: list[ArchiveBatch] = field(default_factory=list)
     drafts: list[Drafts] = field(default_factory=list)
@@ -68,11 +69,11 @@ class _StepInput:
 
 @dataclass(frozen=True, slots=True)
 class _ChosenStep:
-    """A step whose documents are chosen."""
+    """A step with selected documents."""
 
     read: _StepInput
     next_n: int
-    """The number of the chunk that follows its last."""
+    """The chunk number after its last one."""
     taken: list[SelectedDocumentRows]
     skipped: int
     first_chunk_no: int
@@ -80,7 +81,7 @@ class _ChosenStep:
 
 @dataclass(frozen=True, slots=True)
 class _StoredStep:
-    """A step whose vectors are stored and whose rows are made."""
+    """A step with stored vectors and prepared rows."""
 
     begun: _ChosenStep
     step: Step
@@ -102,13 +103,13 @@ class Steps:
     skipped_images: list[str]
     """Keys of the archive's manifest that would have no effect here."""
     ended: bool = False
-    """Nothing more of the archive is wanted."""
+    """Nothing more of the archive is needed."""
     brought: set[bytes] = field(default_factory=set)
     """Hashes of the blobs that this attempt has stored."""
     next_n: int = field(init=False)
     """The number of the first chunk of the next step."""
     skipped_images_of_step: SkippedImages = field(init=False)
-    """Pictures that this attempt goes on without."""
+    """Images without a vector in this attempt."""
     text_pieces: int = 0
     """Texts that it has embedded."""
 
@@ -124,7 +125,7 @@ class Steps:
         await self._finish(path)
 
     async def _take_in(self, steps: AsyncIterator[_StepInput]) -> None:
-        """Each step's vectors are stored while the step before is committed, and the next one is read."""
+        """Stores each step's vectors while the previous step commits and the next one is read."""
         ready: _StoredStep | None = None
         try:
             async for read in steps:
@@ -142,10 +143,10 @@ class Steps:
             await self._commit(ready)
 
     async def _ahead(self, steps: AsyncIterator[_StepInput]) -> AsyncGenerator[_StepInput]:
-        """Each step, while the one after it is read already.
+        """Each step, while the next one is read.
 
-        Not where a step takes minutes, since its chunks are embedded: blobs that nothing refers to yet are not kept
-        for long.
+        Not if a step must embed its chunks, which takes minutes: unreferenced blobs are kept only for a limited
+        time.
         """
         if not self.target.same_space:
             async for one in steps:
@@ -167,7 +168,7 @@ class Steps:
                 coming.exception()  # told by the step that asked for it, or of no interest any more
 
     async def _steps(self, file: IO[bytes], dims: int) -> AsyncIterator[_StepInput]:
-        """What a step takes in; its blobs are stored by then."""
+        """The inputs of each step; its blobs are stored before."""
         stack = self.deps.stack
         read = read_batches(file, dims, stack.tmp, first=self.target.payload.next_batch)
         gathered = _StepInput()
@@ -207,7 +208,7 @@ class Steps:
             await asyncio.to_thread(blob.path.unlink, missing_ok=True)
 
     async def _begin(self, read: _StepInput, under_way: AbstractSet[UUID]) -> _ChosenStep:
-        """Choose documents. Commits before the first outside write, and not while another step holds the job."""
+        """Select documents. Commits before the first external write, and not while another step holds the job."""
         next_n = selection.check_numbers(read.batches, self.next_n)
         async with self.deps.stack.db.transaction() as conn:
             await hold(conn, self.ctx.job)
@@ -218,7 +219,7 @@ class Steps:
         return _ChosenStep(read, next_n, taken, skipped, first_chunk_no)
 
     async def _stored(self, begun: _ChosenStep) -> _StoredStep:
-        """Vectors in their place, and the rows made, while the vector engine stores them."""
+        """Store the vectors, and prepare the rows in the meantime."""
         target, read = self.target, begun.read
         counts, matrix, embedded = await import_commit.vectors_of(
             target, begun.taken, read.batches, self._embed
@@ -239,7 +240,7 @@ class Steps:
         return _StoredStep(begun, step, await rows_made)
 
     async def _meanwhile(self, begun: _ChosenStep, ready: _StoredStep) -> _StoredStep:
-        """Store what ``begun`` brings while ``ready`` is committed: each is another process's work."""
+        """Store the vectors of ``begun`` while ``ready`` commits: they use different processes."""
         storing = asyncio.create_task(self._stored(begun))
         try:
             await self._commit(ready)
@@ -299,7 +300,7 @@ class Steps:
         return kept_of(self.skipped_images_of_step, pieces, matrix)
 
     async def _follow(self, conn: Connection, done: CommittedStep) -> None:
-        """What a merge leaves to do; a container that nobody sees yet is looked after at its end."""
+        """Follow-up work of a merge; for a new container it is done at the end."""
         if self.target.founded:
             return
         job, container_id = self.ctx.job, self.target.container.id
@@ -398,7 +399,7 @@ def _warnings(payload: ImportPayload, skipped_images: Sequence[str]) -> list[Iss
 
 
 def _golden_words(path: Path, folder: Path, container_id: str) -> list[Issue]:
-    """Write the golden queries; what to say when that is not possible, which is no reason to lose an import."""
+    """Write the golden queries; returns a warning if that fails, which does not fail the import."""
     try:
         _write_golden(path, folder, container_id)
     except OSError as exc:

@@ -1,4 +1,4 @@
-"""Where the definitions of a source file stand: by its grammar, or by its blank lines and indentation."""
+"""Finds the definitions of a source file: by its grammar, else by blank lines and indentation."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from latent_workers.parse.code.grammars import GRAMMARS, Grammar, definition, pa
 from latent_workers.parse.text.lines import Lines
 
 MAX_CHARS: Final = 4_000_000
-"""Longer files are taken by their indentation."""
+"""Longer files are split by their indentation."""
 CHARS_PER_STEP: Final = 4
-"""The parser reports each hundredth operation, about every 80 characters of code. What makes it work
-twenty times as hard is no code in its language, and would cost minutes. Operations are counted and
-not timed, so that the same file always gives the same blocks."""
+"""The parser reports every hundredth operation, about every 80 characters of code. A file that needs twenty times
+as many is not code in its language and would take minutes. Operations are counted instead of timed, so that the
+same file always gives the same blocks."""
 LONG_LINES: Final = 60
-"""A definition of more lines is taken apart into what it defines itself."""
+"""A longer definition is split into the definitions in it."""
 MAX_LEVEL: Final = 3
 _READ: Final = 65_536
 _MAX_NAME_BYTES: Final = 200
@@ -31,7 +31,7 @@ _NO_START: Final = tuple("})]>*;")
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Lines ``first`` to ``last``, from 1, with the comments right above; ``path`` ends with its name."""
+    """Lines ``first`` to ``last``, from 1, including the comments directly above; ``path`` ends with its name."""
 
     first: int
     last: int
@@ -41,7 +41,7 @@ class Definition:
 
 
 def by_grammar(text: str, lines: Lines, language: str | None) -> tuple[Definition, ...]:
-    """The top-level definitions in order; none where the language has no grammar or nothing is found."""
+    """The top-level definitions in order; empty if the language has no grammar or nothing is found."""
     parser = parser_for(language) if language else None
     if parser is None or language is None or len(text) > MAX_CHARS:
         return ()
@@ -66,7 +66,7 @@ def by_grammar(text: str, lines: Lines, language: str | None) -> tuple[Definitio
 
 
 def by_indentation(lines: Lines) -> Iterator[Definition]:
-    """What begins at the left edge below a blank line, up to the next such line."""
+    """Blocks that start at the left edge after a blank line."""
     starts: list[int] = []
     above = ""
     for number, line in enumerate(lines.texts(), start=1):
@@ -89,7 +89,7 @@ class _Finder:
     def inside(
         self, node: Node, path: tuple[str, ...], level: int, done: int
     ) -> Iterator[Definition]:
-        """Definitions among the children of ``node`` below line ``done``, none of which share a line."""
+        """Definitions among the children of ``node`` after line ``done``; no two share a line."""
         children = node.children
         for index, child in enumerate(children):
             found = definition(child, self._grammar)
@@ -111,7 +111,7 @@ class _Finder:
         return tuple(self.inside(body, path, level + 1, self._line(node.start_byte)))
 
     def _first(self, children: Sequence[Node], index: int, done: int) -> int:
-        """The first line of a definition with the comments and attributes right above it."""
+        """The first line of a definition, including the comments and attributes directly above."""
         first = self._line(children[index].start_byte)
         for at in range(index - 1, -1, -1):
             above = children[at]
@@ -132,7 +132,7 @@ class _Finder:
 
 
 def _byte_starts(text: str, lines: Lines) -> list[int]:
-    """Where each line begins in UTF-8."""
+    """The offset of each line in UTF-8."""
     starts = [start for start, _ in lines.spans()]
     if text.isascii():
         return starts

@@ -1,4 +1,4 @@
-"""Grammars of tree-sitter: which languages have one, and what in them is a definition."""
+"""Tree-sitter grammars: the languages that have one, and the nodes that are definitions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Grammar:
 
     module: str
     definitions: frozenset[str]
-    """Kinds of nodes that define something by name."""
+    """Kinds of nodes that define a name."""
     wrappers: Mapping[str, str]
-    """Kinds of nodes around a definition, with the field it stands in."""
+    """Kinds of nodes around a definition, with the field that contains it."""
     attached: frozenset[str]
-    """Kinds of nodes that belong to the definition right below them."""
+    """Kinds of nodes that belong to the definition directly below."""
     function: str = "language"
 
 
@@ -139,7 +139,7 @@ def parser_for(language: str) -> Parser | None:
 
 
 def definition(node: Node, grammar: Grammar) -> tuple[Node, Sequence[Node]] | None:
-    """What ``node`` defines, itself or inside its wrapper, with the nodes that hold its name."""
+    """What ``node`` defines, directly or inside a wrapper, with the nodes of its name."""
     field = grammar.wrappers.get(node.type)
     if field:
         inner = node.child_by_field_name(field)
@@ -170,7 +170,7 @@ def _names(node: Node) -> Sequence[Node | None]:
 
 
 def _assigned(node: Node) -> Node | None:
-    """The name of a variable that holds a function or class."""
+    """The name of a variable whose value is a function or class."""
     for child in node.named_children:
         if child.type == "variable_declarator" and _is_function(child):
             return child.child_by_field_name("name")

@@ -1,4 +1,4 @@
-"""Programming languages by the names of files."""
+"""Programming languages by file name."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ _INTERPRETERS: Final = {"node": "javascript", "bash": "shell", "zsh": "shell", "
 
 
 def language_of(name: str, text: str = "") -> str | None:
-    """By the name, else by the first line of a script; ``None`` when neither tells."""
+    """By the name, else by the first line of a script; ``None`` if neither shows it."""
     path = PurePosixPath(name.lower())
     found = BY_NAME.get(path.name) or BY_ENDING.get(path.suffix.removeprefix("."))
     if found:

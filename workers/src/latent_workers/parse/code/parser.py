@@ -1,4 +1,4 @@
-"""Source code: a block a definition, with its name, and one a run of other lines between."""
+"""Source code: one block per definition, with its name, and one per run of other lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from latent_workers.parse.text.decode import DecodedText, decode_filled
 from latent_workers.parse.text.lines import Lines
 
 _Piece = tuple[int, int, tuple[str, ...], int | None]
-"""First and last line, path, level where a definition begins."""
+"""First and last line, path, and the level if a definition starts there."""
 
 
 def parse(source: SourceFile) -> ParsedDocument:
@@ -21,8 +21,8 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def of_decoded(decoded: DecodedText, name: str) -> ParsedDocument:
-    """Code that is already decoded. ``heading_path`` of a block is the path of its definition, and
-    ``level`` its depth, on the block where the definition begins."""
+    """Decoded source code. ``heading_path`` of a block is the path of its definition, and ``level`` its depth, on
+    the block where the definition starts."""
     text = decoded.text
     lines = Lines(text)
     language = language_of(name, text)
@@ -68,7 +68,7 @@ def _pieces(
     level: int | None,
     definitions: Sequence[Definition],
 ) -> Iterator[_Piece]:
-    """The lines of a definition, or of the file, cut around what is defined inside."""
+    """The lines of a definition, or of the file, split around the definitions in it."""
     for inner in definitions:
         if inner.first > first:
             yield first, inner.first - 1, path, level

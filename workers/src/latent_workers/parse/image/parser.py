@@ -1,4 +1,4 @@
-"""Images: what Pillow knows of them. Their text is for OCR to read (``latent_workers.ocr``)."""
+"""Images, read by Pillow. OCR reads their text (``latent_workers.ocr``)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _BROKEN: Final = (
     *(OSError, EOFError, SyntaxError, ValueError, TypeError, LookupError, AttributeError),
     *(ArithmeticError, AssertionError, NotImplementedError, RuntimeError, struct.error, zlib.error),
 )
-"""What Pillow's decoders and their libraries raise on broken files."""
+"""Errors of Pillow's decoders and their libraries for broken files."""
 _DEEP: Final = ("F", "I", "I;16", "I;16B", "I;16L", "I;16N")
 _WHITE: Final = (255, 255, 255)
 
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Maps what Pillow raises on broken or huge pictures to ``IngestFailed``."""
+    """Maps Pillow's errors for broken or huge images to ``IngestFailed``."""
     Image.MAX_IMAGE_PIXELS = MAX_PIXELS
     try:
         with warnings.catch_warnings():
@@ -47,12 +47,12 @@ def reading(name: str) -> Iterator[None]:
 
 
 def opened(file: BinaryIO) -> Image.Image:
-    """The first picture of a file, not decoded yet; to be used inside ``reading``."""
+    """The first image of a file, not decoded yet; use it inside ``reading``."""
     return Image.open(file, formats=FORMATS)
 
 
 def upright(image: Image.Image) -> Image.Image:
-    """As it is meant to be looked at: turned as its EXIF says, if that can be read."""
+    """Rotated as its EXIF data says, if it can be read."""
     image.load()
     with suppress(*_BROKEN):
         ImageOps.exif_transpose(image, in_place=True)
@@ -60,7 +60,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 
 def flat(image: Image.Image) -> Image.Image:
-    """Eight bits a channel, gray or RGB; what is transparent becomes white."""
+    """Eight bits per channel, gray or RGB, on a white background."""
     if image.mode in _DEEP:
         return _shallow(image)
     if image.mode in ("L", "RGB"):
@@ -76,7 +76,7 @@ def flat(image: Image.Image) -> Image.Image:
 
 
 def _shallow(image: Image.Image) -> Image.Image:
-    """Gray of more than eight bits, stretched: scanners fill 10 or 12 of 16 bits, too."""
+    """Gray of more than eight bits, stretched to eight: scanners use 10 or 12 of 16 bits."""
     wide = image.convert("F")
     low, high = wide.getextrema()
     if not isinstance(low, float) or not isinstance(high, float) or not low < high:
@@ -88,11 +88,11 @@ def _shallow(image: Image.Image) -> Image.Image:
 
 _NO_WORD: Final = re.compile(r"[\W_]+")
 _PREVIEWS: Final = "MPO"
-"""JPEG with further pictures: previews and depth maps that cameras add, no pages."""
+"""JPEG with previews and depth maps of cameras, which are not pages."""
 
 
 def parse(source: SourceFile) -> ParsedDocument:
-    """One page without text yet, scanned; the whole picture is decoded, so that a damaged one is refused."""
+    """One scanned page without text; the image is decoded completely, so that a damaged one is an error."""
     with reading(source.name):
         image = opened(source.file)
         frames = _frames(image)

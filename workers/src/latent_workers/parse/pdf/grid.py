@@ -1,4 +1,4 @@
-"""Cells of a ruled table: from edges that meet, or from rules above and below columns of words."""
+"""Ruled tables: drawn lines, and the cells that they form with columns of words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any, Final
 from latent_workers.parse.pdf.lines import Box, PageFrame
 
 SNAP: Final = 2.5
-"""Points within which two edges are the same."""
+"""Two edges within this many points are the same."""
 _THIN: Final = 2.5
 _SHORTEST: Final = 6.0
 _LONG: Final = 20.0
 _FEWEST: Final = 3
 _MAX_PATHS: Final = 20_000
-"""A page with more is a map or a plot; looking through it would take seconds."""
+"""A page with more is a map or a plot, and reading it would take seconds."""
 _MAX_EDGES: Final = 40_000
 _MAX_CROSSINGS: Final = 200_000
 _WHITE: Final = 0.99
@@ -27,7 +27,7 @@ PATHS: Final = frozenset({"fill-path", "stroke-path"})
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A line parallel to an axis: at ``at`` on the other one, from ``start`` to ``end``."""
+    """A line parallel to an axis: at ``at`` on the other axis, from ``start`` to ``end``."""
 
     at: float
     start: float
@@ -40,18 +40,18 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Rulings:
-    """Horizontal edges by y, vertical ones by x, joined where they touch."""
+    """Horizontal edges by y, vertical edges by x, joined where they touch."""
 
     across: tuple[Edge, ...] = ()
     down: tuple[Edge, ...] = ()
 
 
 Log = Sequence[tuple[str, Sequence[float]]]
-"""What a page draws, in order: kind and box, as MuPDF logs it."""
+"""The drawing operations of a page in order: kind and box, from MuPDF's log."""
 
 
 def read(page: Any, log: Log, frame: PageFrame) -> Rulings:
-    """The rulings of a page; none where so little or so much is drawn that no table can be told."""
+    """The rulings of a page; none if there are too few or too many drawings for a table."""
     paths = [box for kind, box in log if kind in PATHS]
     long = [box for box in paths if _is_long(box)]
     if len(paths) > _MAX_PATHS or (len(long) < _FEWEST and not any(map(_is_broad, long))):
@@ -76,7 +76,7 @@ def _is_broad(box: Sequence[float]) -> bool:
 
 
 def _boxes(drawings: Iterable[dict[str, Any]]) -> Iterator[tuple[Box, bool]]:
-    """Straight parts of drawings as boxes, and whether the outline of the box is what is drawn."""
+    """Straight parts of drawings as boxes, and whether only the outline is drawn."""
     for path in drawings:
         kind = path.get("type") or ""
         fill = path.get("fill")
@@ -126,7 +126,7 @@ def _merged(edges: Iterable[Edge]) -> Iterator[Edge]:
 
 
 def _levels(edges: Sequence[Edge]) -> Iterator[list[Edge]]:
-    """Runs of edges, sorted by their place, of which each is near the first."""
+    """Groups of edges, sorted by position, that are near the first of their group."""
     group: list[Edge] = []
     for edge in edges:
         if group and edge.at - group[0].at > SNAP:
@@ -138,14 +138,14 @@ def _levels(edges: Sequence[Edge]) -> Iterator[list[Edge]]:
 
 
 _NEAR = 3.5
-"""Points by which edges may miss each other and still meet."""
+"""Edges that miss each other by this many points still meet."""
 _MAX_LINES = 400
 """Rows or columns of one grid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Borders of columns and rows; ``owner`` says of each slot, row by row, in which one its text is shown.
+    """Borders of columns and rows; ``owner`` says for each slot, row by row, which slot shows its text.
 
     Slots without a border between them are one cell, shown in its first slot.
     """
@@ -167,7 +167,7 @@ class Grid:
 
 
 def grids(rulings: Rulings) -> Iterator[Grid]:
-    """A grid for each set of edges that meet, of at least two rows or columns."""
+    """A grid for each set of connected edges with at least two rows or columns."""
     for across, down in _components(rulings):
         ys = _places([edge.at for edge in across], [e for d in down for e in (d.start, d.end)])
         xs = _places([edge.at for edge in down], [e for a in across for e in (a.start, a.end)])
@@ -177,7 +177,7 @@ def grids(rulings: Rulings) -> Iterator[Grid]:
 
 
 def stray_edges(rulings: Rulings) -> list[Edge]:
-    """Horizontal edges that no vertical one meets."""
+    """Horizontal edges that meet no vertical edge."""
     return [one for one in rulings.across if not any(_meet(one, other) for other in rulings.down)]
 
 
@@ -213,7 +213,7 @@ def _meet(across: Edge, down: Edge) -> bool:
 
 
 def _places(drawn: Iterable[float], ends: Sequence[float]) -> tuple[float, ...]:
-    """Where edges stand; the outermost ends count too, for tables that are open at their sides."""
+    """Positions of edges; the outermost ends count too, for tables without side borders."""
     places: list[float] = []
     for at in sorted([*drawn, min(ends), max(ends)]):
         if not places or at - places[-1] > _NEAR:

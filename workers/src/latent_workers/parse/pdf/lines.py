@@ -1,4 +1,4 @@
-"""Lines of a PDF page with their place and type size, in the page's reading direction."""
+"""Lines of a PDF page with their place and font size, in the page's reading direction."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from latent_workers.parse.pdf import mupdf
 from latent_workers.parse.text.decode import clean
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in points, as the text is read."""
+"""Left, top, right, bottom in points, in reading direction."""
 
 _BOLD: Final = 16
 _BOLD_NAMES: Final = ("bold", "black", "heavy", "demi")
 _QUARTERS: Final = ((1, 0), (0, -1), (-1, 0), (0, 1))
 _UPRIGHT: Final = 0
 _SAME_HEIGHT: Final = 0.5
-"""Of the smaller line's height: middles closer than this stand on one baseline."""
+"""Fraction of the smaller line's height: closer middles are on one baseline."""
 _FAR: Final = 1.8
-"""Type sizes between two pieces of a row, from which on they are cells rather than words."""
+"""Gap, in font sizes, from which two parts of a row are cells instead of words."""
 _MARKER_CHARS: Final = 4
 CELL_BREAK: Final = "\t"
 
@@ -36,12 +36,12 @@ class PdfWord:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What stands on one baseline of one block."""
+    """The text on one baseline of one block."""
 
     text: str
     box: Box
     size: float
-    """Of its type, in points."""
+    """Its font size in points."""
     bold: bool
     number: tuple[int, int]
     """Of its block, and of its (first) line in it."""
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class PageFrame:
-    """How a page is turned so that most of its text runs to the right, and its size then."""
+    """The rotation of a page with which most of its text runs to the right, and its size in that rotation."""
 
     rotation: int
     """Quarters of a circle, counter-clockwise."""
@@ -65,7 +65,7 @@ class PageFrame:
     height: float
 
     def box(self, box: Sequence[float]) -> Box:
-        """A box of the page as it stands in the frame."""
+        """A box of the page, rotated into this frame."""
         x0, y0, x1, y1 = box
         if self.rotation == 1:
             return self.width - y1, x0, self.width - y0, x1
@@ -78,7 +78,7 @@ class PageFrame:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """The text of a page: lines that run as most do, lines that do not, and all words on demand."""
+    """The text of a page: lines in the main direction, other lines, and all words on demand."""
 
     frame: PageFrame
     lines: tuple[Line, ...]
@@ -95,7 +95,7 @@ class PageText:
 
 
 def read(page: Any) -> PageText:
-    """What a page says; raises what MuPDF raises."""
+    """The text of a page; raises MuPDF's errors."""
     pymupdf = mupdf.load()
     # Ligatures are taken apart: words should be found as they are typed.
     flags = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP
@@ -119,7 +119,7 @@ def read(page: Any) -> PageText:
 
 
 def _lines(block: dict[str, Any]) -> tuple[list[tuple[int, Line]], int]:
-    """The lines of a block with their turns, and how many characters had to be replaced."""
+    """The lines of a block with their rotations, and the number of replaced characters."""
     found: list[tuple[int, Line]] = []
     replaced = 0
     for number, raw in enumerate(block.get("lines", ())):
@@ -134,7 +134,7 @@ def _lines(block: dict[str, Any]) -> tuple[list[tuple[int, Line]], int]:
 def _completed(
     lines: list[tuple[int, Line]], block: tuple[Any, ...] | None
 ) -> list[tuple[int, Line]]:
-    """``lines``, or all that the block says: what a picture is said to mean (its ActualText) has no line."""
+    """``lines``, or all text of the block: the ActualText of a picture has no line."""
     if block is None:
         return lines
     block_text = clean(block[4])[0]
@@ -177,7 +177,7 @@ def _line(raw: dict[str, Any], text: str, number: tuple[int, int]) -> Line:
 
 
 def _quarter(direction: tuple[float, float]) -> int:
-    """The nearest quarter turn; slanted lines belong to none."""
+    """The nearest quarter turn; None for slanted lines."""
     for quarter, (x, y) in enumerate(_QUARTERS):
         if abs(direction[0] - x) < 0.1 and abs(direction[1] - y) < 0.1:
             return quarter
@@ -203,7 +203,7 @@ def on_one_baseline(one: Line, other: Line) -> bool:
 
 
 def rows(pieces: Iterable[Line]) -> Iterator[Line]:
-    """Neighbouring pieces on one baseline become one line: a tab where they stand apart like cells."""
+    """Neighbouring pieces on one baseline, joined into one line; a tab separates cells."""
     last: Line | None = None
     for piece in pieces:
         if last is not None and on_one_baseline(last, piece) and _apart(last, piece):
@@ -217,7 +217,7 @@ def rows(pieces: Iterable[Line]) -> Iterator[Line]:
 
 
 def _apart(one: Line, other: Line) -> bool:
-    """Whether they stand side by side: neither covers more than a little of the other."""
+    """Whether they are beside each other without much overlap."""
     slack = 0.3 * min(one.size, other.size)
     return other.box[0] >= one.box[2] - slack or other.box[2] <= one.box[0] + slack
 

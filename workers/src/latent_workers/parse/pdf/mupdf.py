@@ -1,4 +1,4 @@
-"""PyMuPDF without its layout model, whose import costs 60 MB and half a second and is not used here."""
+"""PyMuPDF without its layout model, whose import costs 60 MB and half a second."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, cast
 
 
 class PdfError(Exception):
-    """MuPDF could not read something, for another reason than memory."""
+    """MuPDF could not read something, for a reason other than memory."""
 
 
 def load() -> Any:
-    """The ``pymupdf`` module, silent; to be called in a child of the sandbox only."""
+    """The ``pymupdf`` module without console output; only for children of the sandbox."""
     modules = cast("dict[str, ModuleType | None]", sys.modules)
     modules.setdefault("pymupdf.layout", None)
     modules.setdefault("pymupdf4llm", None)
@@ -28,7 +28,7 @@ def load() -> Any:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Maps what MuPDF raises on broken input to ``PdfError``, and a failed allocation to ``MemoryError``."""
+    """Maps MuPDF's errors to ``PdfError``, and a failed allocation to ``MemoryError``."""
     pymupdf = load()
     try:
         yield

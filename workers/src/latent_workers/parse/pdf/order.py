@@ -1,7 +1,7 @@
-"""Reading order of a page's blocks: as they were written, unless their places contradict it.
+"""Reading order of a page's blocks: the order in the file, unless their positions contradict it.
 
-Programs mostly write text in the order it is read. Where blocks jump upwards or from column to column and
-back, the order is taken from the page itself: full-width blocks from the top down, columns in between.
+Programs mostly write text in reading order. If blocks jump upwards or between columns, the order comes from the
+page: full-width blocks from the top down, columns in between.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from latent_workers.parse.pdf.lines import Box, Line, around, is_rtl
 from latent_workers.parse.pdf.tables import PdfTable
 
 _GUTTER: Final = 6.0
-"""Points between columns, at least."""
+"""Minimum gap between columns, in points."""
 _WIDE: Final = 0.6
-"""Of a region's width: a block over this is in no column."""
+"""Fraction of a region's width: a wider block is not part of a column."""
 _FEWEST_LINES: Final = 3
 _PROSE_CHARS: Final = 18
-"""Of a line of prose in a column, on average, at least: shorter ones are labels, numbers or cells."""
+"""Minimum average characters per line of prose in a column: shorter ones are labels, numbers or cells."""
 _OVERLAP: Final = 0.25
 _MAX_BLOCKS: Final = 600
-"""On a page with more, nothing is gained by looking."""
+"""Pages with more blocks keep the order of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageItem:
-    """Something on a page that is read as one: lines, or a table."""
+    """A unit in reading order: lines, or a table."""
 
     box: Box
     number: tuple[int, int]
-    """When it was written: of its first line."""
+    """Its position in the file: that of its first line."""
     lines: tuple[Line, ...] = ()
     table: PdfTable | None = None
     aside: bool = False
-    """Whether it runs in another direction than the page: a stamp in the margin, the label of an axis."""
+    """It runs in another direction than the page: a stamp in the margin, an axis label."""
 
     @classmethod
     def of(cls, lines: Sequence[Line]) -> PageItem:
@@ -53,7 +53,7 @@ class PageItem:
 
 @dataclass(slots=True)
 class _Order:
-    """``places`` are numbers of items; ``broken`` tells that they were not written in this order."""
+    """``places`` are numbers of items; ``broken`` says that the file has another order."""
 
     places: list[int] = field(default_factory=list)
     broken: bool = False
@@ -74,7 +74,7 @@ def _is_rtl(items: Sequence[PageItem]) -> bool:
 
 
 def _read(items: Sequence[PageItem], region: list[int], found: _Order, *, rtl: bool) -> None:
-    """Put the items of ``region``, in the order they were written, into reading order."""
+    """Sort the items of ``region``, given in file order, into reading order."""
     columns = _columns(items, region)
     if len(columns) > 1:
         found.broken = found.broken or _alternates(region, columns, rtl=rtl)
@@ -100,7 +100,7 @@ def _worth_bands(items: Sequence[PageItem], region: Sequence[int], wide: Sequenc
 def _bands(
     items: Sequence[PageItem], region: Sequence[int], wide: Sequence[int]
 ) -> Iterator[list[int]]:
-    """What stands between wide items, and those themselves, from the top down."""
+    """Wide items and the groups between them, from the top down."""
     separators = sorted(wide, key=lambda number: items[number].middle)
     narrow = [number for number in region if number not in set(wide)]
     for separator in separators:
@@ -115,7 +115,7 @@ def _bands(
 
 
 def _columns(items: Sequence[PageItem], region: Sequence[int]) -> list[list[int]]:
-    """The region's columns of prose from left to right; one when there is no gutter between such."""
+    """The region's columns of prose from left to right; one without gutters."""
     groups: list[list[int]] = []
     end = float("-inf")
     for number in sorted(region, key=lambda number: items[number].box[0]):
@@ -137,7 +137,7 @@ def _is_prose(items: Sequence[PageItem], group: Sequence[int]) -> bool:
 
 
 def _side_by_side(items: Sequence[PageItem], groups: Sequence[Sequence[int]]) -> bool:
-    """Whether each group stands beside the next rather than above or below it."""
+    """Whether each group is beside the next, not above or below."""
     boxes = [around(items[number].box for number in group) for group in groups]
     return all(
         min(one[3], other[3]) - max(one[1], other[1])
@@ -155,7 +155,7 @@ def _alternates(written: Sequence[int], columns: Sequence[Sequence[int]], *, rtl
 
 
 def _down(items: Sequence[PageItem], region: list[int], found: _Order) -> None:
-    """One column: from the top, if it was not written so."""
+    """One column, from top to bottom, unless the file has that order already."""
     if not _climbs(items, region, region):
         found.places += region
         return
@@ -164,7 +164,7 @@ def _down(items: Sequence[PageItem], region: list[int], found: _Order) -> None:
 
 
 def _climbs(items: Sequence[PageItem], written: Sequence[int], order: Sequence[int]) -> bool:
-    """Whether something was written after what stands below it in the same column."""
+    """Whether an item was written after one below it in the same column."""
     if list(written) != list(order):
         return True
     return any(_above(items[other].box, items[one].box) for one, other in pairwise(written))
@@ -176,7 +176,7 @@ def _above(box: Box, other: Box) -> bool:
 
 
 def split_columns(lines: Sequence[Line]) -> list[list[Line]]:
-    """The lines of one block, as several where the block runs over columns of prose."""
+    """The lines of one block, split where it covers several columns of prose."""
     if len(lines) < 2 * _FEWEST_LINES:
         return [list(lines)]
     items = [PageItem.of([line]) for line in lines]

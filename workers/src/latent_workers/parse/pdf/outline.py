@@ -1,4 +1,4 @@
-"""The outline of a PDF: which lines of a page it names as headings."""
+"""The outline and the metadata of a PDF: headings by page, title and dates."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entry:
     level: int
     title: str
     key: str = field(init=False)
-    """What of the title is compared with the lines of a page."""
+    """The title in the form that is compared with lines of a page."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", _key(self.title))
@@ -34,7 +34,7 @@ Outline = Mapping[int, Sequence[Entry]]
 
 
 def found(lines: Sequence[str], expected: Sequence[Entry]) -> tuple[int, int]:
-    """How many of the next lines are a heading, and how many of the expected ones it passes."""
+    """The number of next lines that are a heading, and the number of expected headings that it skips."""
     for count in range(1, min(_MAX_HEADING_LINES, len(lines)) + 1 if expected else 1):
         key = _key(" ".join(lines[:count]))
         for passed, entry in enumerate(expected, start=1):
@@ -44,7 +44,7 @@ def found(lines: Sequence[str], expected: Sequence[Entry]) -> tuple[int, int]:
 
 
 def shown(entries: Sequence[Entry], blocks: Sequence[Sequence[str]]) -> list[bool]:
-    """Of each entry, whether a page says it."""
+    """For each entry, whether a page shows it."""
     if not entries:
         return []
     keys = {key for block in blocks for key in _keys(block)}
@@ -58,7 +58,7 @@ def _keys(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _key(text: str) -> str:
-    """Letters and digits only, without a number in front: outlines and pages number differently."""
+    """Letters and digits only, without a leading number: outlines and pages number differently."""
     return _NO_LETTER.sub("", _NUMBERING.sub("", text)).casefold()
 
 
@@ -76,7 +76,7 @@ _NO_TITLE: Final = re.compile(
 
 
 def title_of(document: Any) -> str | None:
-    """The title in the metadata, unless a program put a file name there."""
+    """The title in the metadata, unless it is a file name from a program."""
     title = _value(document, "title")
     return title if title and not _NO_TITLE.match(title) else None
 
@@ -93,7 +93,7 @@ def meta_of(document: Any) -> dict[str, Any]:
 
 
 def moment_of(value: str) -> datetime | None:
-    """A PDF date (ISO 32000 §7.9.4) as a moment; without a zone it is taken as UTC."""
+    """A PDF date (ISO 32000 §7.9.4) as a time; UTC if it has no zone."""
     found = _DATE.match(value)
     if not found:
         return None
@@ -108,7 +108,7 @@ def moment_of(value: str) -> datetime | None:
 
 
 def outline_of(document: Any) -> dict[int, list[Entry]]:
-    """Outline entries by the page they point to; empty when the outline cannot be read."""
+    """Outline entries by their target page; empty if the outline cannot be read."""
     try:
         with mupdf.reading():
             toc = document.get_toc(simple=True)

@@ -1,4 +1,5 @@
-"""PDF by PyMuPDF: text in reading order under its headings, tables as Markdown, without running headers and footers."""
+"""PDF by PyMuPDF: text in reading order below its headings, tables as Markdown, without running headers and
+footers."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ from latent_workers.parse.pdf.text import Vocabulary
 
 PAGE_BREAK: Final = "\f"
 SPILL_BREAK: Final = " "
-"""Between pages where a paragraph runs over: it is whole, and each page still has its own text."""
+"""Between pages where a paragraph continues: it stays whole, and each page keeps its own text."""
 BLOCK_BREAK: Final = "\n\n"
 _MAX_LISTED = 20
 _SHRINK_EVERY = 50
 _FEW_LETTERS: Final = 24
-"""Of a page whose words are in its picture."""
+"""Letters of a page whose words are probably in an image."""
 _UNREADABLE: Final = 0.3
-"""Share of characters without a meaning, from which on a text layer is none."""
+"""Share of characters without a meaning from which a text layer counts as missing."""
 
 
 def parse(source: SourceFile) -> ParsedDocument:
@@ -74,7 +75,7 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def open_document(file: BinaryIO, name: str) -> Any:
-    """The PyMuPDF document; ``IngestFailed`` when it is no PDF, needs a password or has no pages."""
+    """The PyMuPDF document; ``IngestFailed`` if it is not a PDF, needs a password or has no pages."""
     try:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except ValueError as exc:  # an empty file cannot be mapped
@@ -117,7 +118,7 @@ def _title(parts: Sequence[PdfPart]) -> str | None:
 
 
 def _without(sheet: Sheet, running_lines: set[int]) -> list[PageItem]:
-    """The items of a page without its running lines, which are told by their place among its lines."""
+    """The items of a page without its running lines, identified by their index."""
     kept: list[PageItem] = []
     place = 0
     for item in sheet.items or ():
@@ -178,14 +179,14 @@ def _pages(sheets: Sequence[Sheet], pages: Sequence[Sequence[PdfPart]]) -> Itera
 
 
 def _is_wordless(items: Sequence[PageItem]) -> bool:
-    """Whether a page says nothing that can be read, but for running lines."""
+    """Whether a page has no readable text except running lines."""
     if any(item.table is not None for item in items):
         return False
     return sum(map(str.isalnum, _chars(items))) < _FEW_LETTERS
 
 
 def _is_unreadable(items: Sequence[PageItem]) -> bool:
-    """Whether the letters of a page are drawn by a font that does not tell which they are."""
+    """Whether the letters of a page have a font without character codes."""
     chars = _chars(items)
     unknown = sum(1 for char in chars if char == "\ufffd" or "\ue000" <= char <= "\uf8ff")
     return len(chars) >= _FEW_LETTERS and unknown >= _UNREADABLE * len(chars)

@@ -26,22 +26,22 @@ _MAX_CHARS: Final = 150
 _MAX_BOLD_CHARS: Final = 90
 _MAX_LINES: Final = 4
 _RARE: Final = 0.2
-"""Of a document's letters: larger type that is more common is text."""
+"""Share of a document's letters: larger type that is more frequent is body text."""
 _LEVELS: Final = 5
 _MEAN_CHARS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Typography:
-    """Type sizes of a document: of its body, and of its headings, largest first."""
+    """Font sizes of a document: of its body, and of its headings, largest first."""
 
     body: float = 0.0
     sizes: tuple[float, ...] = ()
     bold: bool = False
-    """Whether bold lines are headings too, below those of the sizes."""
+    """Bold lines are headings as well, below the larger sizes."""
 
     def level(self, line: Line) -> int | None:
-        """Of a line by its type alone, from 1."""
+        """The level of a line by its type alone, from 1."""
         for level, size in enumerate(self.sizes, start=1):
             if line.size == size:
                 return min(level, _LEVELS)
@@ -50,7 +50,7 @@ class Typography:
         return None
 
     def heading(self, lines: Sequence[Line]) -> tuple[int, int | None]:
-        """How many of the first lines of a block are a heading, and its level."""
+        """The number of first lines of a block that are a heading, and its level."""
         level = self.level(lines[0]) if lines else None
         if level is None:
             return 0, None
@@ -77,7 +77,7 @@ def _is_title(text: str) -> bool:
 
 
 def typography(blocks: Iterable[Sequence[Line]]) -> Typography:
-    """What the lines of all pages tell."""
+    """The typography of all pages."""
     letters: Counter[float] = Counter()
     bold = total = 0
     first: Counter[float] = Counter()
@@ -101,12 +101,12 @@ def typography(blocks: Iterable[Sequence[Line]]) -> Typography:
 
 
 _OUTLINE_SHARE: Final = 3
-"""Entries of the outline that pages show, from which on it is believed to name all headings."""
+"""If pages show at least one in this many outline entries, the outline defines all headings."""
 
 
 @dataclass(frozen=True, slots=True)
 class PdfPart:
-    """A block, or the part of one between headings; ``lines`` are those it is made of, of a table none."""
+    """A block, or a part of one between headings; ``lines`` are its lines, empty for a table."""
 
     kind: BlockType
     text: str
@@ -117,7 +117,7 @@ class PdfPart:
 
 
 class PdfPartWriter:
-    """Goes through the pages in order and remembers which headings hold."""
+    """Processes the pages in order and tracks the current headings."""
 
     def __init__(self, outline: Outline, types: Typography, vocabulary: Vocabulary) -> None:
         self._outline = outline
@@ -127,7 +127,7 @@ class PdfPartWriter:
         self._stack: list[tuple[int, str]] = []
 
     def parts(self, page: int, items: Sequence[PageItem]) -> Iterator[PdfPart]:
-        """The items of ``page``, cut where a line is a heading."""
+        """The items of ``page``, split at headings."""
         expected = list(self._outline.get(page, ()))
         text_lines = shown(expected, [[line.text for line in item.lines] for item in items])
         # What the page does not show (a chapter's opening picture) holds from its top.
@@ -170,7 +170,7 @@ class PdfPartWriter:
     def _heading(
         self, lines: Sequence[Line], before: Sequence[Line], expected: Sequence[Entry]
     ) -> int:
-        """How many of the next lines are a heading."""
+        """The number of next lines that are a heading."""
         count, _ = found([line.text for line in lines[:3]], expected)
         if count:
             return count
@@ -180,7 +180,7 @@ class PdfPartWriter:
         return count
 
     def _is_within(self, before: Sequence[Line], line: Line, level: int | None) -> bool:
-        """Whether large or bold words are a part of the paragraph that stands ``before`` them."""
+        """Whether large or bold words belong to the paragraph ``before`` them."""
         last = before[-1]
         if self._types.level(last) == level:
             return True
@@ -220,7 +220,7 @@ class PdfPartWriter:
 
 
 def _titles_joined(items: Sequence[PageItem], types: Typography) -> Iterator[PageItem]:
-    """Items, those as one that are lines of one heading in large type."""
+    """Items, with the lines of one large heading joined."""
     last: PageItem | None = None
     for item in items:
         if last is not None and _is_one_title(last, item, types):
@@ -250,7 +250,7 @@ def _is_one_title(one: PageItem, other: PageItem, types: Typography) -> bool:
 
 
 def has_outline(outline: Outline, sheets: Iterable[Sheet]) -> bool:
-    """Whether the outline names headings that the pages show, rather than file names or nothing."""
+    """Whether the outline contains headings that the pages show, not file names or nothing."""
     count = 0
     for sheet in sheets:
         blocks = [[line.text for line in item.lines] for item in sheet.items or ()]

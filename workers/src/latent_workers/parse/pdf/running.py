@@ -1,4 +1,4 @@
-"""Running headers and footers: what stands at the same place on page after page."""
+"""Running headers and footers: lines that repeat at the same place on many pages."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Final
 from latent_workers.parse.pdf.lines import Line
 
 _MARGIN: Final = 0.2
-"""Share of a page's height, at the top and at the bottom, where they stand."""
+"""Fraction of a page's height, at the top and at the bottom, where they can be."""
 _OUTERMOST: Final = 3
-"""Lines from the edge inwards that are looked at."""
+"""Lines from the edge inwards that are compared."""
 _SLOT: Final = 4.0
-"""Points within which places are the same."""
+"""Places within this many points are the same."""
 _FEWEST_PAGES: Final = 3
 _SHARE: Final = 0.4
-"""Of the pages from the first to the last on which a place repeats itself: on fewer it holds no running line."""
+"""Share of pages, from the first to the last, that repeat a place: below it there is no running line."""
 _SHARE_OF_ALL: Final = 0.2
 _MAX_CHARS: Final = 160
 _LARGER: Final = 1.15
-"""Than the body: a line of such type is rather a heading, unless it stands on most pages, without a number."""
+"""Factor to the body size: a larger line is probably a heading, unless it is on most pages and has no number."""
 _MAX_PAGES: Final = 0.6
 _NUMBER: Final = r"(?:\d{1,4}|[ivxlc]{1,7})"
 _PAGE: Final = re.compile(
@@ -34,7 +34,7 @@ _PAGE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Margins:
-    """The lines of a page, of which those near its top and bottom are looked at; ``height`` in points."""
+    """The lines of a page, from which those near its top and bottom are compared; ``height`` in points."""
 
     lines: Sequence[Line]
     height: float
@@ -53,10 +53,10 @@ class _Place:
 
 
 def running(pages: Sequence[Margins], body: float) -> list[set[int]]:
-    """Of each page, the numbers of the lines that are no text of its own. ``body`` is the type size of the document.
+    """For each page, the indexes of the lines that are not its own text. ``body`` is the body's font size.
 
-    A place counts when on at least three pages, and two of five, what stands there stands there on other
-    pages too (but for a page number at its beginning or end). A page keeps what it has nothing beside.
+    A place counts if, on at least three pages and two of five, its text also occurs there on other pages (except a
+    page number at the start or end). A page keeps a line if it has nothing else.
     """
     found: list[set[int]] = [set() for _ in pages]
     if len(pages) < _FEWEST_PAGES:
@@ -73,7 +73,7 @@ def running(pages: Sequence[Margins], body: float) -> list[set[int]]:
 
 
 def _is_kept_up(pages: Sequence[int], total: int) -> bool:
-    """Whether numbers of pages are many enough, and close enough to each other."""
+    """Whether there are enough pages, close enough together."""
     if len(pages) < max(_FEWEST_PAGES, _SHARE_OF_ALL * total):
         return False
     return len(pages) >= _SHARE * (pages[-1] - pages[0] + 1)
@@ -94,7 +94,7 @@ def _slots(pages: Sequence[Margins]) -> Iterator[list[_Place]]:
 
 
 def _outermost(page: Margins, *, top: bool) -> Iterator[tuple[int, float]]:
-    """The lines nearest to an edge, with their distance from it, so that pages of several sizes agree."""
+    """The lines nearest to an edge with their distance from it, so that pages of different sizes agree."""
     distances = sorted(
         (line.box[1] if top else page.height - line.box[3], number)
         for number, line in enumerate(page.lines)

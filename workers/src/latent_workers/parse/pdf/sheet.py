@@ -1,4 +1,4 @@
-"""One page of a PDF as it is read: its lines and tables in order, before anything is known of the others."""
+"""One page of a PDF: its lines and tables in order, independent of the other pages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from latent_workers.parse.pdf.tables import PdfTable, find
 
 _PICTURES: Final = frozenset({"fill-image", "fill-imgmask", "fill-shade"})
 _MIN_PICTURE: Final = 0.02
-"""Of the page: a smaller one is a logo or a rule."""
+"""Fraction of the page: a smaller picture is a logo or a rule."""
 _MANY_PATHS: Final = 20
 _ROW_GAP: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """``items`` is ``None`` when the page cannot be read; sizes in points, ``height`` as the text runs."""
+    """``items`` is ``None`` if the page cannot be read; sizes in points, ``height`` in reading direction."""
 
     number: int
     width: float
@@ -40,7 +40,7 @@ class Sheet:
     text_height: float = 0.0
     replaced: int = 0
     pictured: bool = False
-    """Whether there is something to see that is no text."""
+    """Whether it shows anything besides text."""
 
     @property
     def lines(self) -> list[Line]:
@@ -48,7 +48,7 @@ class Sheet:
 
 
 def sheet_of(page: Any, number: int) -> Sheet:
-    """What a page holds; raises what MuPDF raises."""
+    """The contents of a page; raises MuPDF's errors."""
     text = read(page)
     log: Log = page.get_bboxlog()
     tables = _tables(page, log, text)
@@ -84,7 +84,7 @@ def _of_table(found: tuple[PdfTable, list[PdfWord]]) -> PageItem:
 
 
 def _outside(text: PageText, tables: Sequence[tuple[PdfTable, list[PdfWord]]]) -> Iterator[Line]:
-    """The lines without what stands in tables."""
+    """The lines outside of tables."""
     if not tables:
         yield from text.lines
         return
@@ -109,14 +109,14 @@ def _by_block(lines: Sequence[Line]) -> list[list[Line]]:
 
 
 def _blocks(lines: Iterator[Line]) -> Iterator[PageItem]:
-    """MuPDF's blocks, each cut at gutters, with what stands on one baseline as one line."""
+    """MuPDF's blocks, split at gutters, with the text on one baseline as one line."""
     for block in _by_block(list(lines)):
         for column in split_columns(block):
             yield PageItem.of(list(rows(column)))
 
 
 def _together(items: Sequence[PageItem]) -> list[PageItem]:
-    """Neighbours that stand on one baseline are one line, and rows of cells above each other one block."""
+    """Joins neighbours on one baseline into one line, and rows of cells above each other into one block."""
     found: list[PageItem] = []
     for item in items:
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""Paragraphs that run on: from column to column, and over to the next page."""
+"""Paragraphs that continue in the next column or on the next page."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from latent_workers.parse.pdf.text import (
 
 _SAME_SIZE: Final = 0.6
 _MIN_CHARS: Final = 30
-"""Of a line of prose; labels of drawings are shorter."""
+"""Minimum length of a line of prose; labels of drawings are shorter."""
 _SMALLER: Final = 0.93
-"""Than the paragraph that runs on: footnotes below it, captions above its rest."""
+"""Relative font size of footnotes below the paragraph and of captions above its rest."""
 _MAX_BETWEEN: Final = 8
 
 
 def within_page(parts: Sequence[PdfPart], vocabulary: Vocabulary) -> list[PdfPart]:
-    """The parts of a page, those that go on in the next one joined with it."""
+    """The parts of a page, with parts that continue in the next one joined."""
     joined: list[PdfPart] = []
     for part in parts:
         begun = _begun(joined, part)
@@ -40,7 +40,7 @@ def within_page(parts: Sequence[PdfPart], vocabulary: Vocabulary) -> list[PdfPar
 
 
 def _begun(parts: Sequence[PdfPart], rest: PdfPart) -> int | None:
-    """The part that goes on in ``rest``: the last one, or the one above footnotes."""
+    """The part that continues in ``rest``: the last one, or the one above footnotes."""
     for back in range(1, min(_MAX_BETWEEN, len(parts)) + 1):
         place = len(parts) - back
         if _goes_on(parts[place], rest):
@@ -51,10 +51,10 @@ def _begun(parts: Sequence[PdfPart], rest: PdfPart) -> int | None:
 
 
 def over_pages(pages: Sequence[list[PdfPart]], vocabulary: Vocabulary) -> set[int]:
-    """Numbers (from 0) of the pages whose last part goes on as the first of the next page.
+    """Indexes (from 0) of the pages whose last part continues as the first part of the next page.
 
-    Brings those parts to the end and to the start of their pages: footnotes come before, captions after.
-    A word that is broken by the page's end is moved to where it begins.
+    Moves these parts to the end and to the start of their pages: footnotes before, captions after. A word that the
+    page break splits moves to where it starts.
     """
     spilled: set[int] = set()
     for number in range(len(pages) - 1):
@@ -74,9 +74,9 @@ def over_pages(pages: Sequence[list[PdfPart]], vocabulary: Vocabulary) -> set[in
 
 
 def _ends(parts: Sequence[PdfPart], *, alone: bool) -> Iterator[int]:
-    """The parts that may run on: the last, and those above footnotes.
+    """The parts that may continue: the last one, and those above footnotes.
 
-    ``alone``: what came over from the page before has to stay first.
+    ``alone``: the continuation of the previous page must stay first.
     """
     for place in range(len(parts) - 1, max(-1, len(parts) - 1 - _MAX_BETWEEN), -1):
         below = parts[place + 1 :]
@@ -102,14 +102,14 @@ def _is_text(part: PdfPart) -> bool:
 
 
 def _size(part: PdfPart) -> float:
-    """Of its type; what stands aside is passed over like small print."""
+    """The font size; sideways text counts as small print."""
     if part.aside or not part.lines:
         return 0.0
     return max(part.lines, key=lambda line: len(line.text)).size
 
 
 def _goes_on(one: PdfPart, other: PdfPart, *, over: bool = False) -> bool:
-    """Whether ``other`` is the rest of ``one``. ``over``: on the next page."""
+    """Whether ``other`` continues ``one``. ``over``: on the next page."""
     if not _is_text(one) or not _is_text(other) or one.aside or other.aside:
         return False
     if ends_sentence(one.text) or is_item(other.text):
@@ -151,7 +151,7 @@ def _one(one: PdfPart, other: PdfPart, vocabulary: Vocabulary) -> PdfPart:
 
 
 def _whole_words(one: PdfPart, other: PdfPart, vocabulary: Vocabulary) -> tuple[PdfPart, PdfPart]:
-    """The two parts, with a broken word in the first."""
+    """The two parts, with a split word in the first."""
     if not hyphenated(one.text, other.text):
         return one, other
     head, space, rest = other.text.partition(" ")

@@ -1,4 +1,4 @@
-"""Tables of a PDF page, where rulings show them, as Markdown."""
+"""Tables of a PDF page with rulings, as Markdown."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from latent_workers.parse.pdf.grid import Edge, Grid, Rulings, grids, stray_edge
 from latent_workers.parse.pdf.lines import Box, PdfWord, around, is_rtl
 
 _MIN_FILLED: Final = 0.4
-"""Of the slots of a table; below it the lines are a drawing, a form or a frame."""
+"""Minimum share of filled slots; below it the lines are a drawing, a form or a frame."""
 _MAX_CELL_CHARS: Final = 1500
 _MEAN_CELL_CHARS: Final = 300
 _SAME_ENDS: Final = 4.0
 _FEWEST_RULES: Final = 3
 _MAX_COLUMNS: Final = 60
 _CROSSED: Final = 0.12
-"""Share of a table's lines that may run across a gap between columns: headings over several."""
+"""Share of a table's lines that may cross a gap between columns: headings over several columns."""
 _SHORT_CELL: Final = 32
 
 Rows = list[list[str]]
@@ -27,17 +27,17 @@ Rows = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class PdfTable:
-    """Its words are not said again by the page's lines; ``title`` stood in its first row, over all columns."""
+    """The page's lines do not repeat its words; ``title`` was in its first row, over all columns."""
 
     box: Box
     markdown: str
     title: str
     words: frozenset[int]
-    """Numbers of its words in the list it was found in."""
+    """Indexes of its words in the list in which it was found."""
 
 
 def find(rulings: Rulings, words: Sequence[PdfWord]) -> Iterator[PdfTable]:
-    """Tables from the top down; none overlaps another."""
+    """Tables from the top down, without overlaps."""
     taken: set[int] = set()
     for grid in sorted(grids(rulings), key=lambda grid: -_area(grid.box)):
         table = _of_grid(grid, words)
@@ -79,7 +79,7 @@ def _of_grid(grid: Grid, words: Sequence[PdfWord]) -> PdfTable | None:
 
 
 def _unruled_rows(cells: Sequence[list[PdfWord]]) -> list[list[list[PdfWord]]]:
-    """A band of cells without rules between its rows is cut where most cells begin a line together."""
+    """A band of cells without rules between its rows is split where most cells start a new line."""
     filled = [cell for cell in cells if cell]
     lines = _baselines([word for cell in filled for word in cell])
     if len(filled) < 2 or len(lines) < 2:
@@ -99,7 +99,7 @@ def _unruled_rows(cells: Sequence[list[PdfWord]]) -> list[list[list[PdfWord]]]:
 
 
 def _baselines(words: Iterable[PdfWord]) -> list[list[PdfWord]]:
-    """Words by the line they stand on, from the top."""
+    """Words by line, from the top."""
     lines: list[list[PdfWord]] = []
     bottom = float("-inf")
     for word in sorted(words, key=lambda word: _center(word)[1]):
@@ -196,7 +196,7 @@ def _of_region(region: Box, words: Sequence[PdfWord]) -> PdfTable | None:
 
 
 def _gaps(lines: Sequence[Sequence[PdfWord]]) -> list[float]:
-    """Middles of the gaps between columns: next to no line runs across them."""
+    """Middles of the gaps between columns, which almost no line crosses."""
     height = median(word.box[3] - word.box[1] for line in lines for word in line)
     steps: dict[float, int] = defaultdict(int)
     for line in lines:
@@ -219,7 +219,7 @@ def _gaps(lines: Sequence[Sequence[PdfWord]]) -> list[float]:
 
 
 def _spans(line: Sequence[PdfWord], joint: float) -> Iterator[tuple[float, float]]:
-    """Runs of words on one line with no more than a space between them."""
+    """Runs of words on one line, separated by at most a space."""
     start = end = None
     for word in sorted(line, key=lambda word: word.box[0]):
         if start is None or end is None:

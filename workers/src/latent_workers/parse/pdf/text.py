@@ -1,4 +1,4 @@
-"""Lines of a PDF become paragraphs: lines that were broken for width are joined, words put together again."""
+"""Turns lines of a PDF into paragraphs: joins lines broken at the margin, and hyphenated words."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _BULLET: Final = re.compile(rf"^(?:\ufffd{{1,2}}|[{_BULLETS}])\s*(?=[^\s\ufffd])
 _ITEM: Final = re.compile(r"^(?:[-\u2013*•]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)])\s")
 _SENTENCE_END: Final = re.compile(r"[.!?:;…。！？：；][\"'”’»)\]]*$")  # noqa: RUF001 - CJK
 _TOGETHER: Final = frozenset(["and", "or", "und", "oder", "bzw", "et", "ou", "y", "o", "e"])
-"""After a hyphen that stands for a word's other half: "in- and output"."""
+"""Words after a hyphen that stands for the other half of a word: "in- and output"."""
 _PACKED: Final = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]")
-"""Scripts that are written without spaces."""
+"""Scripts without spaces between words."""
 _FULL: Final = 0.97
 _MIN_WORD: Final = 3
 _NARROW: Final = 30
-"""Characters of the longest line: in a narrower block, lines are ended on purpose."""
+"""Characters of the longest line: a narrower block has intended line ends."""
 
 
 class Vocabulary:
-    """The words of a document as they stand within lines, to tell a broken word from a compound."""
+    """The words inside the lines of a document, to distinguish a hyphenated word from a compound."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self._words: Counter[str] = Counter()
@@ -40,7 +40,7 @@ class Vocabulary:
             self._words.update(word.casefold() for word in _WORD.findall(line.text)[:-1])
 
     def joined(self, first: str, second: str) -> str:
-        """What was broken after ``first``: one word, unless the compound or only its parts occur elsewhere."""
+        """The parts of a hyphenated word joined, unless the compound or only its parts occur elsewhere."""
         whole, compound = first + second, f"{first}-{second}"
         if self._known(whole):
             return whole
@@ -54,7 +54,7 @@ class Vocabulary:
 
 
 def bulleted(text: str) -> str:
-    """A line that begins with a bullet of whatever shape, with a dash."""
+    """A line that starts with any bullet, with a dash instead."""
     return _BULLET.sub("- ", text)
 
 
@@ -63,7 +63,7 @@ def is_item(text: str) -> bool:
 
 
 def is_entry(text: str) -> bool:
-    """Whether it is a line of a table of contents, or a blank to be filled in."""
+    """Whether it is a line of a table of contents, or a blank to fill in."""
     return bool(_LEADER.search(text))
 
 
@@ -72,7 +72,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def paragraph(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
-    """The text of a block; a line end is kept where the line was ended on purpose."""
+    """The text of a block; intended line ends are kept."""
     left, right = _sides(lines)
     narrow = max(len(line.text) for line in lines) < _NARROW
     text = ""
@@ -88,7 +88,7 @@ def paragraph(lines: Sequence[Line], vocabulary: Vocabulary) -> str:
 
 
 def _begins(text: str) -> bool:
-    """Whether a line may be meant to stand alone: it does not go on in the middle of a sentence."""
+    """Whether a line may stand alone: it does not start in the middle of a sentence."""
     return not text[:1].islower() and not _PACKED.match(text)
 
 
@@ -97,7 +97,7 @@ def _sides(lines: Sequence[Line]) -> tuple[float, float]:
 
 
 def flows(line: Line, following: Line, left: float, right: float) -> bool:
-    """Whether ``following`` goes on where ``line`` was full. ``left`` and ``right`` bound the column."""
+    """Whether ``following`` continues a full ``line``. ``left`` and ``right`` are the column's borders."""
     if CELL_BREAK in line.text or CELL_BREAK in following.text or is_item(following.text):
         return False
     if is_entry(line.text) or is_entry(following.text):
@@ -108,7 +108,7 @@ def flows(line: Line, following: Line, left: float, right: float) -> bool:
 
 
 def is_full(line: Line, following: Line, left: float, right: float) -> bool:
-    """Whether the first word of ``following`` had no room on ``line``."""
+    """Whether the first word of ``following`` did not fit on ``line``."""
     first = following.text.split(" ", 1)[0]
     if _PACKED.match(first):
         first = first[:1]
@@ -118,7 +118,7 @@ def is_full(line: Line, following: Line, left: float, right: float) -> bool:
 
 
 def hyphenated(text: str, following: str) -> bool:
-    """Whether a word was broken between the two."""
+    """Whether a hyphen splits a word between the two."""
     return bool(_LAST_PART.search(text)) and following[:1].islower()
 
 

@@ -13,7 +13,7 @@ from latent_workers.parse.text.decode import DecodedText, decode_filled
 
 MAX_CHARS: Final = 10_000_000
 _LENIENT: Final = frozenset({".json5", ".jsonc"})
-"""Endings that promise more than strict JSON."""
+"""Suffixes of formats beyond strict JSON."""
 
 
 def parse(source: SourceFile) -> ParsedDocument:
@@ -21,7 +21,7 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def of_decoded(decoded: DecodedText, name: str) -> ParsedDocument:
-    """JSON that is already decoded; what is broken or too large becomes text, with a warning."""
+    """Decoded JSON; a broken or too large file becomes text, with a warning."""
     text = decoded.text
     try:
         parser.check_size(text, MAX_CHARS)

@@ -1,7 +1,7 @@
-"""JSON with the place of every value, in one pass over the tokens.
+"""Reads JSON with the place of every value, in one pass over the tokens.
 
-Comments, trailing commas, single quotes, bare keys, further numbers and several values in a row are
-read as well, and told: the first of them is ``Outline.deviation``.
+Comments, trailing commas, single quotes, bare keys, more number formats and several values in a row are accepted
+and reported: the first of them is ``Outline.deviation``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from latent_workers.parse.structured.tree import MAX_DEPTH, MalformedFile, Node, append
 
 MAX_OPEN: Final = 10_000
-"""Objects and lists inside each other; nobody means more."""
+"""Nested objects and lists; more are not intended."""
 
 _STRING, _MARK, _LITERAL, _COMMENT, _SINGLE, _WORD = range(1, 7)
 _TOKEN: Final = re.compile(
@@ -36,22 +36,22 @@ _BARE_KEY: Final = re.compile(r"[\w$][\w$-]*")
 
 
 class _NextToken(Enum):
-    """What may come next."""
+    """The tokens that may follow."""
 
     FIRST = auto()
-    """A value or key, or the end of what is empty."""
+    """A value or key, or the end of an empty object or list."""
     NEXT = auto()
     """A value or key after a comma."""
     COLON = auto()
     VALUE = auto()
-    """Of a key."""
+    """The value of a key."""
     COMMA = auto()
-    """Or the end."""
+    """A comma, or the end."""
 
 
 @dataclass(slots=True)
 class _JsonFrame:
-    """An object or a list that is still open; ``start`` is that of its key."""
+    """An open object or list; ``start`` is that of its key."""
 
     close: str
     key: str | int
@@ -64,14 +64,14 @@ class _JsonFrame:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """The values of a file. ``deviation`` is the first thing that strict JSON does not know."""
+    """The values of a file. ``deviation`` is the first thing that strict JSON does not allow."""
 
     documents: tuple[Node, ...]
     deviation: MalformedFile | None
 
 
 def read(text: str, grain: int) -> Outline:
-    """Values of ``grain`` characters and less are not taken apart. ``MalformedFile`` says where it is no JSON."""
+    """Values of up to ``grain`` characters are not split. ``MalformedFile`` says where the text is not JSON."""
     return _JsonReader(text, grain).read()
 
 
@@ -188,7 +188,7 @@ class _JsonReader:
         self._wants = _NextToken.COLON
 
     def _place(self, at: int) -> tuple[str | int, int]:
-        """Key of the value that begins at ``at``, and where the two begin."""
+        """The key of the value that starts at ``at``, and where key and value start."""
         wants = self._wants
         if not self._open:
             if self._values:
@@ -217,7 +217,7 @@ class _JsonReader:
 
 
 def _unquoted(token: str) -> str:
-    """The name that a quoted key stands for; as it is written, where that is not to be told."""
+    """The name in a quoted key; unchanged if it cannot be decoded."""
     if "\\" not in token:
         return token[1:-1]
     try:

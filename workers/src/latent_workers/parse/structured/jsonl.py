@@ -1,7 +1,7 @@
-"""JSONL corpora: one record a line, read in batches from a cursor, so that a corpus of any size streams.
+"""JSONL corpora: one record per line, read in batches from a cursor, so that a corpus of any size streams.
 
-A record is ``{"_id", "title", "text", …}``; what else it holds is meta. A bad line is a failure of
-that record, told with its line number, and stops nothing.
+A record is ``{"_id", "title", "text", …}``; other fields are meta. A bad line is a failure of that record, reported
+with its line number; the rest continues.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordFailure:
-    """One line that is no record, and why."""
+    """A malformed line with its error."""
 
     line: int
     message: str
@@ -50,7 +50,7 @@ class RecordBatch:
     records: tuple[Record, ...]
     failures: tuple[RecordFailure, ...]
     next_offset: int
-    """Bytes read so far: where the next batch begins."""
+    """Bytes read so far: the start of the next batch."""
     next_line: int
     total_bytes: int
 
@@ -58,10 +58,10 @@ class RecordBatch:
 def read_batch(
     file: BinaryIO, *, offset: int = 0, line: int = 1, max_records: int, max_bytes: int
 ) -> RecordBatch:
-    """Read from byte ``offset``, which begins line number ``line``.
+    """Read from byte ``offset``, where line number ``line`` starts.
 
-    Ends after ``max_records`` records or failures, or with the line that reaches ``max_bytes``.
-    A line over ``MAX_LINE_BYTES`` is a failure and is never held in memory.
+    Ends after ``max_records`` records or failures, or with the line that reaches ``max_bytes``. A line over
+    ``MAX_LINE_BYTES`` is a failure and is never held in memory.
     """
     total = os.fstat(file.fileno()).st_size
     file.seek(offset)
@@ -105,7 +105,7 @@ def _blocks(title: str, text: str) -> Iterator[TextBlock]:
 
 
 def _line(file: BinaryIO) -> tuple[bytes | None, int]:
-    """The next line, or ``None`` when it is too long, and the bytes it takes with its end."""
+    """The next line, or ``None`` if it is too long, and its bytes including its end."""
     raw = file.readline(MAX_LINE_BYTES + 1)
     size = len(raw)
     if size <= MAX_LINE_BYTES or raw.endswith(b"\n"):

@@ -1,4 +1,4 @@
-"""``ParsedDocument`` of structured data, and of what should be structured and is not."""
+"""``ParsedDocument`` of structured data, and of malformed files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from latent_workers.parse.text.lines import Lines
 def of_documents(
     decoded: DecodedText, name: str, documents: Sequence[Node], warnings: tuple[Issue, ...] = ()
 ) -> ParsedDocument:
-    """``meta["documents"]`` is their number: it tells structured data from text."""
+    """``meta["documents"]`` is their number, which marks structured data."""
     return ParsedDocument(
         text=decoded.text,
         title=name,
@@ -31,14 +31,14 @@ def of_documents(
 def as_text(
     decoded: DecodedText, name: str, language: str, broken: MalformedFile
 ) -> ParsedDocument:
-    """Paragraphs, and a warning that says why."""
+    """Paragraphs, and a warning with the reason."""
     reason = describe_error(broken, decoded.text)
     issue = doubt(f"'{name}' was read as text, not as {language}: {reason}")
     return replace(plain_text.of_decoded(decoded, BlockType.CODE), title=name, warnings=(issue,))
 
 
 def check_size(text: str, max_chars: int) -> None:
-    """``MalformedFile`` when ``text`` is too long to be taken apart in good time."""
+    """``MalformedFile`` if ``text`` is too long to be split in reasonable time."""
     if len(text) > max_chars:
         raise MalformedFile(f"it has more than {max_chars:,} characters: split the file")
 

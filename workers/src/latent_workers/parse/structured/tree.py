@@ -1,8 +1,8 @@
-"""Structured data as a tree of spans, and the tree as blocks fine enough to be packed to any budget.
+"""Structured data as a tree of spans, and the tree as blocks that are small enough for any budget.
 
-A block is a subtree of at most ``grain`` characters, a run of small siblings (under the key path of
-their parent), or what stands before the first child of a larger one: its heading. Together the
-blocks hold every line that is not blank, separators and comments included.
+A block is a subtree of at most ``grain`` characters, a run of small siblings (below the key path of their parent),
+or the text before the first child of a larger one: its heading. Together the blocks contain every line that is not
+blank, including separators and comments.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from latent_workers.parse.text.decode import clean
 from latent_workers.parse.text.lines import Lines
 
 MAX_DEPTH: Final = 32
-"""Levels that are told apart; what nests deeper stays in one piece."""
+"""Maximum depth; deeper values stay in one piece."""
 GRAIN: Final = 200
-"""Characters of a block that is not worth cutting."""
+"""Characters of a block that is not split further."""
 _MAX_BLOCKS: Final = 20_000
 _FEW: Final = 64
-"""So many children may each be a block, however small."""
+"""Up to this many children are blocks, however small."""
 _TINY: Final = 8
-"""But not below one part in so many of the grain."""
+"""But not below this fraction of the grain."""
 _MAX_SEGMENT_CHARS: Final = 120
 _PLAIN: Final = re.compile(r"[^\s.\"'\[\]\\\x00-\x1f\x7f]+")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
@@ -39,21 +39,21 @@ Tile = tuple[BlockType, Path, int, int]
 
 @dataclass(slots=True)
 class Node:
-    """A value with its key: ``start`` to ``end`` of the text. ``key`` is a name, or the place in a list."""
+    """A value with its key: ``start`` to ``end`` of the text. ``key`` is a name, or the index in a list."""
 
     key: str | int
     start: int
     end: int
     children: Sequence[Node] = ()
-    """None of a scalar, and of what is too small or too deep to be cut."""
+    """Empty for a scalar, and for values that are too small or too deep to split."""
     nested: bool = False
     """A mapping or a list."""
     several: bool = False
-    """Neighbours too small to be told apart; ``key`` is that of the first."""
+    """Neighbours that are too small for separate nodes; ``key`` is that of the first."""
 
 
 class MalformedFile(Exception):
-    """The file is not what its name says; ``offset`` is where that shows."""
+    """The file does not have the declared format; ``offset`` is the place of the error."""
 
     def __init__(self, problem: str, offset: int | None = None) -> None:
         super().__init__(problem)
@@ -62,8 +62,8 @@ class MalformedFile(Exception):
 
 
 def append(children: list[Node], node: Node, grain: int, *, top: bool) -> None:
-    """Put ``node`` among its siblings; tiny neighbours become one, or a list of numbers would take more
-    than its file. ``top`` tells the values of a document, whose sections stay apart."""
+    """Add ``node`` to its siblings. Tiny neighbours become one node, or a list of numbers would use more memory
+    than its file. ``top`` marks the values of a document, whose sections stay separate."""
     if children and node.end - children[-1].start <= grain // 2:
         last = children[-1]
         apart = top and len(children) <= _FEW
@@ -75,12 +75,12 @@ def append(children: list[Node], node: Node, grain: int, *, top: bool) -> None:
 
 
 def is_apart(node: Node, size: int, grain: int, top: bool) -> bool:
-    """Whether a node is a block of its own among few siblings, though it is no larger than ``grain``."""
+    """Whether a node of up to ``grain`` characters is a separate block among few siblings."""
     return node.nested and (top or size * _TINY > grain)
 
 
 def segment(key: str | int) -> str:
-    """A key as it stands in a key path: quoted as in JSON where it would not be read as one name."""
+    """A key in its key path: quoted as in JSON if necessary."""
     if isinstance(key, int):
         return f"[{key}]"
     name = clean(key)[0]
@@ -90,7 +90,7 @@ def segment(key: str | int) -> str:
 
 
 def key_path(path: Sequence[str]) -> str | None:
-    """``services.api.ports[0]`` of its segments; ``None`` for the whole document."""
+    """``services.api.ports[0]`` from its segments; ``None`` for the whole document."""
     return (
         "".join(path[:1])
         + "".join(part if part.startswith("[") else f".{part}" for part in path[1:])
@@ -99,14 +99,14 @@ def key_path(path: Sequence[str]) -> str | None:
 
 
 def grain_of(text: str) -> int:
-    """Larger files are cut into larger blocks, so that their number is bounded."""
+    """Larger files are split into larger blocks, so that their number is bounded."""
     return max(GRAIN, len(text) // _MAX_BLOCKS)
 
 
 def blocks(text: str, documents: Sequence[Node]) -> Iterator[TextBlock]:
-    """The blocks of a file of one or more documents.
+    """The blocks of a file with one or more documents.
 
-    ``heading_path`` holds the segments of the key path, below ``document 2`` where there are several.
+    ``heading_path`` contains the segments of the key path, below ``document 2`` if there are several documents.
     """
     lines = Lines(text)
     tiler = _Tiler(text, grain_of(text))
@@ -131,7 +131,7 @@ def blocks(text: str, documents: Sequence[Node]) -> Iterator[TextBlock]:
 
 
 def _filled(text: str, start: int, end: int) -> tuple[int, int] | None:
-    """Without blank lines around it, but with its indentation."""
+    """The span without blank lines around it, but with its indentation."""
     piece = text[start:end].rstrip()
     if not piece:
         return None
@@ -140,13 +140,13 @@ def _filled(text: str, start: int, end: int) -> tuple[int, int] | None:
 
 
 class _Tiler:
-    """Cuts ``text`` into tiles that leave nothing out."""
+    """Splits ``text`` into tiles without gaps."""
 
     def __init__(self, text: str, grain: int) -> None:
         self._text = text
         self._grain = grain
         self._above = 0
-        """Segments of the path above what stands at the top of a document."""
+        """Segments of the path above the top of a document."""
 
     def stream(self, documents: Sequence[Node]) -> Iterator[Tile]:
         self._above = int(len(documents) > 1)
@@ -158,7 +158,7 @@ class _Tiler:
             start = stop
 
     def _tiles(self, node: Node, path: Path, start: int, end: int) -> Iterator[Tile]:
-        """``start`` to ``end``: the node with what was left between it and its neighbours."""
+        """``start`` to ``end``: the node with the text between it and its neighbours."""
         if end - start <= self._grain:
             yield BlockType.CODE, path, start, end
         else:
@@ -181,7 +181,7 @@ class _Tiler:
     def _children(
         self, children: Sequence[Node], path: Path, start: int, end: int
     ) -> Iterator[Tile]:
-        """Children of some size one by one, small ones next to each other together."""
+        """Larger children one by one, small ones joined with their neighbours."""
         run: list[Node] = []
         begin = start
         for child, stop in zip(children, self._stops(children, start, end), strict=True):
@@ -217,15 +217,15 @@ class _Tiler:
         return len(siblings) > _FEW or not is_apart(child, size, self._grain, top)
 
     def _between(self, end: int, start: int) -> int:
-        """Where what stands between two neighbours is divided: at the end of the first one's line."""
+        """Where the text between two neighbours is divided: at the end of the first one's line."""
         while end > 0 and self._text[end - 1].isspace():
             end -= 1
         line_end = _LINE_END.search(self._text, end, max(end, start))
         return line_end.end() if line_end else max(end, start)
 
     def _below_heading(self, node: Node, start: int) -> int:
-        """Where the heading ends: with the line of the key, or right before the first child. A dash or
-        a bracket on the line of the first child is no heading."""
+        """The end of the heading: the line of the key, or directly before the first child. A dash or a bracket on
+        the line of the first child is not a heading."""
         first = node.children[0].start
         line_end = _LINE_END.search(self._text, node.start, first)
         if line_end:

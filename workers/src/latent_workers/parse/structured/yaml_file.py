@@ -17,7 +17,7 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def of_decoded(decoded: DecodedText, name: str) -> ParsedDocument:
-    """YAML that is already decoded; what is broken or too large becomes text, with a warning."""
+    """Decoded YAML; a broken or too large file becomes text, with a warning."""
     text = decoded.text
     try:
         parser.check_size(text, MAX_CHARS)

@@ -1,6 +1,6 @@
-"""YAML with the place of every value, from the events of libyaml.
+"""Reads YAML with the place of every value, from the events of libyaml.
 
-Events are never composed: aliases are not followed, tags not resolved, and depth costs no stack.
+Events are never composed: aliases are not followed, tags not resolved, and depth does not use the stack.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import yaml
 from latent_workers.parse.structured.tree import MAX_DEPTH, MalformedFile, Node, append
 
 MAX_OPEN: Final = 1000
-"""Mappings and lists inside each other; the time libyaml takes grows with their square."""
+"""Nested mappings and lists; libyaml's time grows with the square of the depth."""
 _DOCUMENT, _MAPPING, _LIST = range(3)
 
 
 @dataclass(slots=True)
 class _YamlFrame:
-    """A document, mapping or list that is still open."""
+    """An open document, mapping or list."""
 
     kind: int
     start: int
@@ -29,14 +29,15 @@ class _YamlFrame:
     count: int = 0
     end: int = 0
     name: str | None = None
-    """The key whose value comes next."""
+    """The key of the next value."""
     name_start: int = 0
 
 
 def read(text: str, grain: int) -> tuple[Node, ...]:
-    """The documents; values of ``grain`` characters and less are not taken apart.
+    """The documents; values of up to ``grain`` characters are not split.
 
-    ``MalformedFile`` says where it is no YAML."""
+    ``MalformedFile`` says where the text is not YAML.
+    """
     try:
         documents = tuple(_YamlReader(text, grain).documents())
     except yaml.MarkedYAMLError as exc:
@@ -92,7 +93,7 @@ class _YamlReader:
     def _value(
         self, start: int, end: int, name: str | None, frame: _YamlFrame | None = None
     ) -> None:
-        """A scalar (``name`` is what it says) or collection, in its place: it may be a key."""
+        """A scalar (``name`` is its text) or collection at its place, which may be that of a key."""
         above = self._open[-1]
         above.end = max(above.end, end)
         if above.kind == _MAPPING and above.name is None:
@@ -119,6 +120,6 @@ def _code(character: object) -> int:
 
 
 def _place(event: yaml.Event) -> tuple[int, int]:
-    """Offsets in characters: libyaml counts them so, whatever the text."""
+    """Offsets in characters, which libyaml counts for every encoding."""
     start, end = event.start_mark, event.end_mark
     return start.index if start else 0, end.index if end else 0

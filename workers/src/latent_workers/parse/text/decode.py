@@ -1,4 +1,4 @@
-"""Bytes to text without losing any: what cannot be read becomes U+FFFD, one for one, and is counted."""
+"""Decodes bytes without losing any: unreadable bytes become U+FFFD, one for one, and are counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAMPLE_BYTES = 65_536
 _MAX_DEPTH = 64
 _MAX_DECIMAL_BITS: Final = 4096
 _INTEGERS: Final = range(-(2**63), 2**64)
-"""What every reader of the answers takes as a number."""
+"""The range of numbers that every JSON reader accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class DecodedText:
 
 
 def decode(data: bytes) -> DecodedText:
-    """Text of ``data``: by its byte order mark, else UTF-8, UTF-16 by its zero bytes, else one of
-    the Western single-byte sets, which know every byte."""
+    """Text of ``data``: by its byte order mark, else UTF-8, UTF-16 (by its zero bytes), or a Western single-byte
+    encoding, which accepts every byte."""
     for mark, encoding in BOMS:
         if data.startswith(mark):
             return _as(data[len(mark) :], encoding)
@@ -61,7 +61,7 @@ def decode(data: bytes) -> DecodedText:
 
 
 def decode_filled(data: bytes, name: str) -> DecodedText:
-    """As ``decode``; ``IngestFailed`` when there is nothing to read."""
+    """As ``decode``; ``IngestFailed`` for an empty text."""
     if not data:
         raise IngestFailed(f"'{name}' is empty")
     decoded = decode(data)
@@ -71,13 +71,13 @@ def decode_filled(data: bytes, name: str) -> DecodedText:
 
 
 def clean(text: str) -> tuple[str, int]:
-    """``text`` with NULs and lone surrogates replaced one for one, and how many there were."""
+    """``text`` with NULs and lone surrogates replaced one for one, and their number."""
     return _UNSTORABLE.subn("\ufffd", text)
 
 
 def clean_value(value: Any, depth: int = 0) -> Any:
-    """A JSON value that can be stored and sent: strings without NULs and surrogates, numbers of 64 bits;
-    what is larger, or nests too deeply to be meant, becomes text."""
+    """A JSON value that can be stored: strings without NULs and surrogates, numbers of 64 bits. Larger numbers and
+    too deep values become text."""
     if isinstance(value, str):
         return clean(value)[0]
     if depth > _MAX_DEPTH:
@@ -98,12 +98,12 @@ def _key(key: Any) -> str:
 
 
 def _digits(value: int) -> str:
-    """Decimal, as long as Python writes it so."""
+    """Decimal digits, up to Python's limit."""
     return str(value) if value.bit_length() <= _MAX_DECIMAL_BITS else hex(value)[:1000]
 
 
 def utf16_without_mark(data: bytes) -> str | None:
-    """The byte order of UTF-16 text that mostly holds ASCII: every other byte is zero."""
+    """The byte order of UTF-16 text that is mostly ASCII: every other byte is zero."""
     sample = data[: _SAMPLE_BYTES - _SAMPLE_BYTES % 2]
     units = len(sample) // 2
     if units < 2:
@@ -118,7 +118,7 @@ def utf16_without_mark(data: bytes) -> str | None:
 
 
 def _as(data: bytes, encoding: str) -> DecodedText:
-    """Lone surrogates and bad bytes come through as surrogates, which ``clean`` replaces and counts."""
+    """Lone surrogates and bad bytes become surrogates, which ``clean`` replaces and counts."""
     try:
         return _counted(data.decode(encoding, "surrogatepass"), encoding)
     except UnicodeDecodeError:
@@ -137,7 +137,7 @@ def _counted(text: str, encoding: str, bad: int = 0) -> DecodedText:
 
 
 def _mostly_utf8(data: bytes) -> bool:
-    """Whether a file that is not quite UTF-8 is one with damage rather than another encoding."""
+    """Whether a file that is not quite UTF-8 is damaged, instead of in another encoding."""
     text = data.decode("utf-8", "surrogateescape")
     damaged = sum(1 for _ in re.finditer("[\udc80-\udcff]", text))
     meant = sum(1 for _ in re.finditer("[^\x00-\x7f\udc80-\udcff]", text))

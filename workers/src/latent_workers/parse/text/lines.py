@@ -1,4 +1,4 @@
-"""Lines as every tool counts them: ended by LF, CR LF or CR, and by nothing else."""
+"""Lines as other tools count them: ended by LF, CR LF or CR only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENDS: Final = re.compile(r"\r\n|\n|\r")
 
 
 class Lines:
-    """Where the lines of ``text`` begin and end; lines count from 1, line ends belong to no line."""
+    """Offsets of the lines of ``text``; lines count from 1, and line ends belong to no line."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -28,11 +28,11 @@ class Lines:
             self._ends = [end - 1 for end in after]
 
     def __len__(self) -> int:
-        """Number of lines; what follows the last line end counts only when it is not empty."""
+        """Number of lines; text after the last line end counts if it is not empty."""
         return len(self._starts) - (self._starts[-1] == len(self._text))
 
     def at(self, offset: int) -> int:
-        """The line that holds the character at ``offset``."""
+        """The line of the character at ``offset``."""
         return bisect_right(self._starts, offset)
 
     def span(self, first: int, last: int) -> tuple[int, int]:
@@ -54,7 +54,7 @@ class Lines:
             yield self._text[start:end]
 
     def filled(self) -> list[bool]:
-        """Of each line, whether it holds more than white space."""
+        """For each line, whether it contains more than white space."""
         if "\r" in self._text:
             return [bool(line.strip()) for line in self.texts()]
         return list(map(bool, map(str.strip, self._text.split("\n"))))[: len(self)]

@@ -23,12 +23,12 @@ from latent_workers.parse.text.lines import Lines
 from latent_workers.parse.text.parser import runs
 
 _TELLING: Final = frozenset(string.digits + "`~>*-_+[<#|:=")
-"""What a line begins with that may be more than a line of a paragraph."""
+"""Characters at the start of a line that may be more than part of a paragraph."""
 
 
 @cache
 def reader() -> MarkdownIt:
-    """CommonMark with tables. Blocks have the same lines as with the full reader, at three times its speed."""
+    """CommonMark with tables. Its blocks have the same lines as the full parser's, at three times its speed."""
     markdown = MarkdownIt("commonmark").enable("table")
     markdown.core.ruler.enableOnly(["normalize", "block"])
     markdown.block.ruler.at("table", table, {"alt": ["paragraph", "reference"]})
@@ -37,8 +37,8 @@ def reader() -> MarkdownIt:
 
 
 def prose(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
-    """A paragraph in which no line can be anything else, which most are: without asking all other rules
-    at every line. Only where a block begins; it never ends another."""
+    """A paragraph whose lines cannot be anything else, as most are: skips all other rules. Only at the start of a
+    block; it never ends another one."""
     if silent or state.is_code_block(start):
         return False
     line, source = start, state.src
@@ -100,7 +100,7 @@ _KINDS: Final = {
 }
 _WORDS: Final = ("text", "code_inline", "image")
 _WHOLE: Final = frozenset({BlockType.TABLE, BlockType.CODE})
-"""Kinds that stay blocks of their own inside a list or a quotation."""
+"""Kinds that stay separate blocks inside a list or a quotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def of_decoded(decoded: DecodedText) -> ParsedDocument:
-    """Blocks of Markdown that is already decoded."""
+    """Blocks of decoded Markdown."""
     text = decoded.text
     lines = Lines(text)
     meta, matter_lines, warnings = front_matter(text, lines)
@@ -136,7 +136,7 @@ def of_decoded(decoded: DecodedText) -> ParsedDocument:
 
 
 def front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:
-    """Meta, the number of lines it takes at the top, and what was wrong with it."""
+    """Meta, the number of its lines at the top, and the error if there is one."""
     found = _FRONT_MATTER.match(text)
     if not found:
         return {}, 0, ()
@@ -168,7 +168,7 @@ def _doubt(problem: str) -> Issue:
 
 
 def body_below(text: str, lines: Lines, matter_lines: int) -> str:
-    """The text with the front matter's lines emptied, so that line numbers hold."""
+    """The text with the front matter's lines emptied, so that line numbers stay."""
     if not matter_lines:
         return text
     _, end = lines.span(1, matter_lines)
@@ -176,7 +176,7 @@ def body_below(text: str, lines: Lines, matter_lines: int) -> str:
 
 
 def _pieces(body: str, filled: Sequence[bool], matter_lines: int) -> list[_Piece]:
-    """Pieces in order that together hold every filled line."""
+    """Pieces in order that together contain every filled line."""
     markdown = reader()
     pieces = [_Piece(BlockType.PARAGRAPH, 1, matter_lines)] if matter_lines else []
     for piece in _structure(markdown.parse(body), markdown):
@@ -189,7 +189,7 @@ def _pieces(body: str, filled: Sequence[bool], matter_lines: int) -> list[_Piece
 
 
 def _structure(tokens: Sequence[Token], markdown: MarkdownIt) -> Iterator[_Piece]:
-    """Top-level blocks; a container is cut around the tables and fences inside it."""
+    """Top-level blocks; a container is split around tables and fences."""
     for index, token in enumerate(tokens):
         if token.level or not token.map or token.nesting < 0:
             continue
@@ -222,7 +222,7 @@ def _cut(
 
 
 def _trim(piece: _Piece, filled: Sequence[bool], done: int) -> _Piece | None:
-    """The piece without lines already taken and without blank lines at its ends."""
+    """The piece without lines that are already used and without blank lines at its ends."""
     first, last = max(piece.first, done + 1), min(piece.last, len(filled))
     while first <= last and not filled[first - 1]:
         first += 1
@@ -232,7 +232,7 @@ def _trim(piece: _Piece, filled: Sequence[bool], done: int) -> _Piece | None:
 
 
 def _missing(filled: Sequence[bool], done: int, last: int) -> list[_Piece]:
-    """Lines that belong to no block (link definitions), as paragraphs."""
+    """Lines outside of all blocks (link definitions), as paragraphs."""
     return [
         _Piece(BlockType.PARAGRAPH, done + start, done + end)
         for start, end in runs(filled[done:last])
@@ -271,7 +271,7 @@ def _blocks(text: str, lines: Lines, pieces: Sequence[_Piece]) -> Iterator[TextB
 
 
 def _title(meta: dict[str, Any], blocks: Sequence[TextBlock]) -> str | None:
-    """Of the front matter, else the first heading of the highest level."""
+    """From the front matter, else the first heading of the highest level."""
     given = meta.get("title")
     if isinstance(given, str) and given.strip():
         return given.strip()

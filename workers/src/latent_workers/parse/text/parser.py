@@ -1,4 +1,4 @@
-"""Plain text, and structured data that is broken: paragraphs between blank lines."""
+"""Plain text, and malformed structured data: paragraphs between blank lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parse(source: SourceFile) -> ParsedDocument:
 
 
 def of_decoded(decoded: DecodedText, kind: BlockType = BlockType.PARAGRAPH) -> ParsedDocument:
-    """Paragraphs of text that is already decoded."""
+    """Paragraphs of decoded text."""
     text = decoded.text
     return ParsedDocument(
         text=text,

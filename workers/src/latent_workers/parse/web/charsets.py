@@ -1,4 +1,4 @@
-"""What a page says it is written in, and its text: the server's word, the page's own, else what it looks like."""
+"""The charset and the text of a page: by the server's header, the page's declaration, or detection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def charset_of(content_type: str) -> str | None:
 
 
 def decode_page(data: bytes, charset: str | None) -> DecodedText:
-    """The text of a page. A byte order mark outranks what is declared; a declaration that does not fit is not believed."""
+    """The text of a page. A byte order mark has priority; a declared charset that does not fit is ignored."""
     if any(data.startswith(mark) for mark, _ in BOMS):
         return decode(data)
     declared = list(_declared(data, charset))
@@ -62,7 +62,7 @@ def decode_page(data: bytes, charset: str | None) -> DecodedText:
 
 
 def _declared(data: bytes, charset: str | None) -> Iterator[str]:
-    """Codecs of what is declared, in the order they are believed."""
+    """Codecs of the declared charsets, in order of priority."""
     head = data[:_PRESCAN_BYTES]
     for given in (charset, _of_meta(head), _of_xml(head)):
         name = _codec(given) if given else None

@@ -1,7 +1,7 @@
-"""A piece of a page as Markdown: headings, paragraphs, lists, tables and code, and nothing that is not text.
+"""A part of a page as Markdown: headings, paragraphs, lists, tables and code.
 
-Reads HTML and the tree trafilatura gives, which has other names for the same things. Walks, and never recurses: how
-deeply a page nests is its author's choice.
+Reads HTML and trafilatura's tree, which uses other names for the same elements. Iterative, because the author of a
+page decides its depth.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ _DEEPEST_LIST: Final = 8
 
 
 def markdown_of(tree: Element) -> str:
-    """Markdown without a line that is not meant; empty when there are no words."""
+    """Markdown; empty if there are no words."""
     writer = _MarkdownWriter()
     walker = etree.iterwalk(tree, events=("start", "end"))
     for event, element in walker:
@@ -131,12 +131,12 @@ class _List:
 class _MarkdownWriter:
     parts: list[str] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """Of the block that is being read."""
+    """Words of the current block."""
     lists: list[_List] = field(default_factory=list)
     quotes: int = 0
     heading: int = 0
     fresh_item: bool = False
-    """The next words begin the item of a list."""
+    """The next words start a list item."""
     skipped: Element | None = None
 
     def say(self, text: str | None) -> None:
@@ -144,7 +144,7 @@ class _MarkdownWriter:
             self.words.append(text.replace("\n", " "))
 
     def open(self, element: Element) -> bool:
-        """Whether to go on inside; what is not gone into is written here."""
+        """Whether to descend into it; other elements are written here."""
         tag = element.tag
         if not isinstance(tag, str) or tag in _SILENT:
             self.skipped = element
@@ -206,7 +206,7 @@ class _MarkdownWriter:
             self.quotes -= 1
 
     def _finish(self) -> None:
-        """Write the words read so far as a block."""
+        """Write the current words as a block."""
         text = _tidied("".join(self.words))
         self.words.clear()
         if not text:
@@ -218,7 +218,7 @@ class _MarkdownWriter:
         self._put(text)
 
     def _put(self, text: str) -> None:
-        """A block, below the item or in the quotation it belongs to."""
+        """A block, inside its list item or quotation."""
         if not text:
             return
         if self.quotes and not self.lists:
@@ -254,12 +254,12 @@ def _level(element: Element, tag: str) -> int:
 
 
 def _is_block_of_code(element: Element) -> bool:
-    """Trafilatura's name for ``pre``, unless it is a word in a line."""
+    """Trafilatura's name for ``pre``, unless it is inline code."""
     return "\n" in _code_of(element).strip("\n")
 
 
 def _code_of(element: Element) -> str:
-    """Every character of it; a break ends a line."""
+    """Its whole text; a break ends a line."""
     pieces: list[str] = []
     for event, inner in etree.iterwalk(element, events=("start", "end")):
         if event == "start":
@@ -279,7 +279,7 @@ def _fenced(code: str) -> str:
 
 
 def _rows(table: Element) -> list[list[str]]:
-    """Cells of a table of data; nothing for one that only lays out the page, or is too wide."""
+    """Cells of a data table; empty for a layout table and for a table that is too wide."""
     if any(inner is not table for inner in table.iter("table")):
         return []
     rows = [[_cell(cell) for cell in row if cell.tag in _CELLS] for row in table.iter(*_ROWS)]

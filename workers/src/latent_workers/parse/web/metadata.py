@@ -1,4 +1,4 @@
-"""What a page says about itself: title, author, date, canonical address, language; believed with care."""
+"""Metadata of a page: title, author, date, canonical address, language; and its invisible characters."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JOINERS: Final = re.compile(
 
 
 def strip_invisible(text: str) -> tuple[str, int]:
-    """``text`` without them, and how many were of the kinds that can carry a message."""
+    """``text`` without them, and the number of those that can carry a message."""
     hidden = len(_HIDDEN.findall(text))
     return _JOINERS.sub("", _ALWAYS.sub("", text)), hidden
 
@@ -55,11 +55,11 @@ class PageMetadata:
     title: str | None
     language: str | None
     meta: dict[str, Any]
-    """``author, date, modified, site, canonical_url, description``, as far as they are known; dates in ISO 8601."""
+    """``author, date, modified, site, canonical_url, description``, if known; dates in ISO 8601."""
 
 
 def about(tree: HtmlElement) -> PageMetadata:
-    """Looks at the whole page, its head included; of a very long one, at the head alone."""
+    """Reads the whole page including its head; for a very long page, only the head."""
     metas = _named(tree)
     language, canonical = _language(tree, metas), _canonical(tree)
     if int(tree.xpath("count(//*)")) > _MAX_ELEMENTS:
@@ -81,7 +81,7 @@ def about(tree: HtmlElement) -> PageMetadata:
 
 
 def _named(tree: HtmlElement) -> dict[str, str]:
-    """Contents of ``meta`` elements by their names in small letters; the first of a name counts."""
+    """Contents of ``meta`` elements by their names in lower case; the first of each name counts."""
     metas: dict[str, str] = {}
     for element in tree.iter("meta"):
         content = element.get("content", "").strip()
@@ -124,7 +124,7 @@ def _day(value: str | None) -> str | None:
 
 
 def _canonical(tree: HtmlElement) -> str | None:
-    """Only told: what a page calls itself decides nothing about who it is."""
+    """Only stored: the address that a page declares does not identify it."""
     for link in tree.iter("link"):
         if "canonical" in link.get("rel", "").lower().split():
             try:

@@ -1,4 +1,4 @@
-"""A page: its main text as Markdown by trafilatura, with readability as second opinion; nothing that is hidden."""
+"""A web page: its main text as Markdown by trafilatura, with readability as a second opinion, without hidden text."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from latent_workers.parse.web.metadata import about, strip_invisible
 from latent_workers.parse.web.sanitize import sanitize
 
 DEEPEST: Final = 60
-"""Elements that count, each of which may hold three that end by themselves: a table, its row and its cell."""
+"""Maximum depth of counted elements; each may contain three that end by themselves: a table, its row and its cell."""
 _SEARCHED: Final = 400
-"""Open elements looked through for the one that ends; an end tag of an older one is left out."""
+"""Open elements that are searched for an end tag; an end tag of an older one is ignored."""
 _VOID: Final = frozenset(
     [
         "area",
@@ -58,7 +58,7 @@ _SPLITTING: Final = frozenset(
 
 
 def shallow(text: str) -> str:
-    """HTML with elements nested at most ``DEEPEST`` deep, or little more."""
+    """HTML with elements nested at most about ``DEEPEST`` deep."""
     reader = _TagReader()
     reader.feed(text)
     reader.close()
@@ -123,12 +123,12 @@ class HtmlPage:
 
     tree: HtmlElement
     hidden_characters: int
-    """Taken out: those that can carry a message nobody sees."""
+    """Removed invisible characters that can carry a message."""
     replaced_characters: int
 
 
 def parse_page(text: str, name: str) -> HtmlPage:
-    """``IngestFailed`` when there is no element in it."""
+    """``IngestFailed`` if it has no element."""
     try:
         tree, complete = _tree(text)
         if not complete:
@@ -140,7 +140,7 @@ def parse_page(text: str, name: str) -> HtmlPage:
 
 
 def _tree(text: str) -> tuple[HtmlElement, bool]:
-    """The tree, and False when the parser gave up because it nests too deeply."""
+    """The tree, and False if the parser stopped because of the depth."""
     parser = html.HTMLParser(
         encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=False
     )
@@ -164,15 +164,15 @@ def _strip(tree: HtmlElement) -> tuple[int, int]:
 
 
 FEW_WORDS: Final = 30
-"""Fewer are hardly what a page is about."""
+"""Fewer words are probably not the page's content."""
 CLEARLY_LESS: Final = 0.5
-"""A share of the other's words: whatever was found, most of the page was missed."""
+"""Share of the other's words: below it, most of the page was missed."""
 COVERED: Final = 0.9
-"""A share of the words that the other found too: it saw the same, and what it has besides …"""
+"""Share of the words that the other found too: above it, both saw the same content …"""
 MORE: Final = 1.2
-"""… is text that was lost, if it is so many times as long."""
+"""… and if one has this many times more words, the other lost text."""
 MAX_CHARS_FOR_VOTES: Final = 8 * 1024 * 1024
-"""Characters of text and markup; a longer page is taken whole: the heuristics would take minutes and gigabytes."""
+"""Characters of text and markup; a longer page is used completely: the heuristics would take minutes and gigabytes."""
 
 _WORD: Final = re.compile(r"\w+")
 
@@ -181,7 +181,7 @@ _WORD: Final = re.compile(r"\w+")
 class MainText:
     text: str
     by: str
-    """Who found it: trafilatura, readability or page."""
+    """The source of the text: trafilatura, readability or page."""
 
     @cached_property
     def words(self) -> Counter[str]:
@@ -193,7 +193,7 @@ class MainText:
 
 
 def main_text(tree: HtmlElement) -> MainText:
-    """Markdown of what the page is about; of all of it where nobody can tell."""
+    """Markdown of the page's content; of the whole page if neither finds it."""
     written = etree.tostring(tree, encoding="unicode", method="html")
     if len(written) > MAX_CHARS_FOR_VOTES:
         return _whole(tree)
@@ -206,7 +206,7 @@ def main_text(tree: HtmlElement) -> MainText:
 
 
 def sees_more(second: MainText, first: MainText) -> bool:
-    """Whether the second opinion is the better one: the first found little, clearly less, or only a part of it."""
+    """Whether the second opinion is better: the first found little, clearly less, or only a part of it."""
     if first.size < FEW_WORDS or first.size < CLEARLY_LESS * second.size:
         return second.size > first.size
     common = (first.words & second.words).total()
@@ -236,7 +236,7 @@ def _whole(tree: HtmlElement) -> MainText:
 
 
 def parse(source: SourceFile) -> ParsedDocument:
-    """``Parsed.text`` is the Markdown; offsets and lines are of it."""
+    """``Parsed.text`` is the Markdown; offsets and lines refer to it."""
     decoded = decode_page(source.read(), source.charset)
     if not decoded.text.strip():
         raise IngestFailed(f"'{source.name}' is empty")

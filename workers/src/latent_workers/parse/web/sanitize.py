@@ -1,4 +1,4 @@
-"""What is taken out of a page before its text is looked for: what is hidden, and what the manifest's rules name."""
+"""Removes hidden text from a page, and what the manifest's rules name."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _HIDING: Final = re.compile(
 _MAIN: Final = frozenset({"html", "body", "main", "article"})
 """Pages hide these only until their script has run."""
 _MAX_OF_PAGE: Final = 0.4
-"""A share of the text that no navigation and no advertisement has alone …"""
+"""Share of the text that a single navigation or advertisement never has …"""
 _MAX_LOST: Final = 0.8
-"""… or all of them together."""
+"""… and that all of them together never have."""
 
 
 def _words(*words: str) -> re.Pattern[str]:
-    """One of ``words`` as a word of its own in a class or an id."""
+    """One of ``words`` as a separate word in a class or an id."""
     return re.compile(rf"(?:^|[\s_-])(?:{'|'.join(words)})(?:$|[\s_-])", re.IGNORECASE)
 
 
@@ -98,7 +98,7 @@ def _is_ad(element: HtmlElement) -> bool:
 
 
 def _is_page_header(element: HtmlElement) -> bool:
-    """Of the page; an article's own header holds its title."""
+    """Whether it is the page's header; an article's own header contains its title."""
     return _role(element) == "banner" or (element.tag == "header" and not _inside_article(element))
 
 
@@ -119,11 +119,11 @@ RULES: Final[Mapping[str, Callable[[HtmlElement], bool]]] = {
     "strip_cookies": lambda e: _named(e, _COOKIES),
     "strip_related": lambda e: _named(e, _RELATED),
 }
-"""``latent_core.domain.manifest.model.SANITIZE_RULES``, each with what it takes out."""
+"""``latent_core.domain.manifest.model.SANITIZE_RULES``, each with what it removes."""
 
 
 def sanitize(tree: HtmlElement, rules: Iterable[str]) -> None:
-    """Take out, in place, what is never text, what is hidden, and what ``rules`` name."""
+    """Remove, in place, elements that are never text, hidden elements, and what ``rules`` name."""
     _drop([element for element in tree.iter(etree.Element) if _goes(element)])
     tests = [RULES[rule] for rule in rules]
     whole = _length(tree)
@@ -159,7 +159,7 @@ def _length(element: HtmlElement) -> float:
 
 
 def is_hidden(element: HtmlElement) -> bool:
-    """Whether the element says of itself that it is not shown; style sheets are not read."""
+    """Whether the element itself declares that it is hidden; style sheets are not read."""
     hidden = element.get("hidden")
     if hidden is not None and hidden.strip().lower() != "until-found":
         return True
