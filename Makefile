@@ -67,7 +67,7 @@ check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src tests/support scripts benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_manifests.py
-	$(BIN)/python scripts/check_words.py --rule identifier --rule sql --rule class-name
+	$(BIN)/python scripts/check_words.py
 
 fix: setup  ## format, and mend what can be mended by itself
 	$(BIN)/ruff format $(SOURCES)

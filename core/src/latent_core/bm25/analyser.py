@@ -1,9 +1,9 @@
-"""The one analyser: what a text is indexed under, and what a query asks for.
+"""The analyser: the terms under which a text is indexed, and the terms of a query.
 
-``analyse`` is pure: the same text and language give the same terms on every machine, for documents
-and queries alike (FACTS §1). Words are folded (case, accents), stop words leave but keep their
-position, the rest is stemmed by Snowball; identifiers and scripts without spaces are taken apart by
-``segment``. All forms of a token count: in the term frequency and in the length.
+``analyse`` is pure: the same text and language give the same terms on every machine, for documents and queries
+alike (FACTS §1). Words are folded (case, accents). Stop words are dropped but keep their position. Snowball stems
+the rest. ``segment`` splits identifiers and scripts without spaces. All forms of a token count in the term
+frequency and in the length.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from latent_core.bm25.language import CODE, DEFAULT, SIMPLE
 from latent_core.bm25.stopwords import STOP_WORDS
 
 MAX_POSITION: Final = 16_383
-"""Postgres knows no higher one in a tsvector: later words share it."""
+"""Postgres's limit in a tsvector: later words share this position."""
 MAX_TF: Final = 255
 MAX_LENGTH: Final = 65_535
 MAX_VECTOR_BYTES: Final = 700_000
-"""Of the distinct lexemes of one text: a tsvector holds 1 MB with its positions."""
+"""Limit of the distinct lexemes of one text: a tsvector holds 1 MB including positions."""
 SMALL_TEXT: Final = 40_000
 """Characters that cannot reach ``MAX_VECTOR_BYTES``."""
 
@@ -39,12 +39,12 @@ _STOP: Final[Mapping[str, frozenset[str]]] = {
 _LANGUAGES: Final = frozenset(Stemmer.algorithms())
 
 Entry = tuple[int, tuple[tuple[str, int], ...]]
-"""Of a token: the positions it takes, and its lexemes with their offsets."""
+"""Of a token: the number of its positions, and its lexemes with their offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnalysedText:
-    """What a text is indexed under."""
+    """The index terms of a text."""
 
     positions: Mapping[str, Sequence[int]]
     """Term to its positions, counted from 1, ascending, at most ``MAX_TF`` of them."""
@@ -59,7 +59,7 @@ class AnalysedText:
 
 @dataclass(frozen=True, slots=True)
 class TokenSpan:
-    """A token where it stands in its text, with what it is indexed under."""
+    """A token with its place in the text and its index terms."""
 
     start: int
     end: int
@@ -82,7 +82,7 @@ def analyse(text: str, language: str) -> AnalysedText:
 
 
 def spans(text: str, language: str) -> list[TokenSpan]:
-    """Every token that is indexed, where it stands: for marks and snippets."""
+    """Every indexed token with its place, for highlights and snippets."""
     return [
         TokenSpan(match.start(), match.end(), tuple(lexeme for lexeme, _ in lexemes))
         for match in segment.TOKEN.finditer(text)
@@ -92,19 +92,19 @@ def spans(text: str, language: str) -> list[TokenSpan]:
 
 @dataclass(frozen=True, slots=True)
 class PhraseWord:
-    """A word of a phrase: its lexeme, and its position counted from 1; stop words leave gaps."""
+    """A word of a phrase: its lexeme and its position, counted from 1; stop words leave gaps."""
 
     lexeme: str
     position: int
 
     @property
     def quoted(self) -> str:
-        """As a tsquery has it."""
+        """In the syntax of a tsquery."""
         return _quoted(self.lexeme)
 
 
 def placed(text: str, language: str) -> list[PhraseWord]:
-    """The words of a phrase in their order, each as a whole: what an identifier is made of is not asked for."""
+    """The words of a phrase in order, each as a whole: parts of identifiers are not searched."""
     found: list[PhraseWord] = []
     at = 1
     for token in segment.tokens(text):
@@ -118,10 +118,10 @@ def placed(text: str, language: str) -> list[PhraseWord]:
 
 
 def query_terms(text: str, languages: Iterable[str]) -> list[str]:
-    """What ``text`` asks for in a container of documents in ``languages``, in order of appearance.
+    """The terms of ``text`` in a container with documents in ``languages``, in order of appearance.
 
-    The union over the languages; a term that one of them finds twice counts twice. Stop words are in
-    no index: a query of nothing else has no terms, and the keyword channel nothing to say.
+    The union over the languages; a term that one of them yields twice counts twice. Stop words are never indexed: a
+    query that consists of them has no terms, and the keyword channel finds nothing.
     """
     counts: Counter[str] = Counter()
     for language in dict.fromkeys(languages):
@@ -131,8 +131,7 @@ def query_terms(text: str, languages: Iterable[str]) -> list[str]:
 
 @lru_cache(maxsize=64)
 def unindexed(languages: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
-    """Terms that texts in some of ``languages`` are indexed under while others leave them out as stop
-    words, each with those others."""
+    """Terms that are indexed in some of ``languages`` and are stop words in others, each with those others."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for silent in languages & _STOP.keys():
         for other in languages - {silent}:
@@ -143,7 +142,7 @@ def unindexed(languages: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
 
 
 def term_vector(analysed: AnalysedText) -> str:
-    """The tsvector literal of what was analysed."""
+    """The tsvector literal of an analysed text."""
     return " ".join(
         f"{_quoted(lexeme)}:{','.join(map(str, places))}"
         for lexeme, places in analysed.positions.items()
@@ -161,7 +160,7 @@ def _quoted(lexeme: str) -> str:
 
 
 def _bounded(found: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Within what a tsvector holds: positions, positions of a lexeme, bytes of all lexemes."""
+    """Limited to what a tsvector can hold: positions, positions of a lexeme, bytes of all lexemes."""
     kept: dict[str, list[int]] = {}
     remaining = MAX_VECTOR_BYTES
     for lexeme, places in found.items():
@@ -199,7 +198,7 @@ _cached = lru_cache(maxsize=CACHED_TOKENS)(_terms)
 
 
 class _Stemmers(threading.local):
-    """Snowball's stemmers keep state while they work: every thread has its own."""
+    """Snowball's stemmers keep state, so each thread has its own."""
 
     def __init__(self) -> None:
         self.by_language: dict[str, Any] = {}

@@ -32,7 +32,7 @@ FROM unmerged_postings WHERE container_id = %(container_id)s AND term = ANY(%(te
 """
 
 INLINE_POSTINGS: Final = 50_000
-"""Fewer are scored in the event loop: handing them to a thread would take longer."""
+"""Fewer postings are scored in the event loop, because a thread would take longer."""
 
 
 class PostgresKeywordIndex:

@@ -1,29 +1,31 @@
-"""Compaction: few long posting rows instead of many short ones, and none of dead chunks.
+"""Compaction: few long posting rows instead of many short ones, without dead chunks; and the rebuild of an index.
 
-A publication writes one small row a term into ``unmerged_postings``, so a frequent term soon has as many
-rows as there were publications. A run merges the loose rows of each term, with those of its rows in
-``postings`` that are not much longer (``Rules.merge_ratio``), into one row of ``postings``: a term keeps a
-handful of rows there, each much longer than all shorter ones together, and a posting is rewritten a
-logarithmic number of times. Where much is dead, all rows are then read once and dead postings dropped.
+A publication writes one small row per term into ``unmerged_postings``, so a frequent term soon has one row per
+publication. A run merges the loose rows of each term, with those of its rows in ``postings`` that are not much
+longer (``CompactionRules.merge_ratio``), into one row of ``postings``. So a term keeps few rows, each much longer
+than all shorter ones together, and a posting is rewritten a logarithmic number of times. If many chunks are dead,
+all rows are then read once and dead postings dropped.
 
-Why this is correct while others publish, bury and search:
+Why this is correct during concurrent publications, deletions and searches:
 
-- *Searches* read statistics, dead chunk_nos and postings in one statement, so in one snapshot. Each step here
-  is one transaction that replaces rows by rows with the same live postings: every snapshot holds each live
-  posting exactly once.
-- *Publications* only insert loose rows; *burials* only insert dead chunk_nos. Posting rows are deleted here and
-  by ``drop_batch`` alone, and a session lock (advisory, by container) keeps all of these apart. The work is
-  done on the connection that holds the lock: losing one is losing both. Other writers are never waited
-  for, except at the statistics row, which is taken last and held for one short transaction.
-- *Dead chunk_nos are forgotten only when no posting names them.* The run reads its list of dead chunk_nos D and takes
-  a ``ceiling`` from the sequence of blocks. A chunk is buried after its publication was committed, so all
-  rows naming an chunk_no of D were committed before D was read, and loose ones among them have blocks below
-  the ceiling. Every loose row below the ceiling is moved to ``postings``; what is left loose is newer than D.
-  Then every row of ``postings``, which only this run changes, is visited in order and purged in place.
-  After the last range no row names an chunk_no of D, and exactly D is removed from ``dead_chunk_nos``, in the
-  last transaction.
-- *A run that ends early* (checkpoint, crash) may have dropped postings of dead chunks, but no dead chunk_no:
-  the next run begins anew with the same D and more.
+- *Searches* read statistics, dead chunk_nos and postings in one statement, so in one snapshot. Each step here is
+one transaction that replaces rows by rows with the same live postings: every snapshot contains each live posting
+exactly once.
+
+- *Publications* only insert loose rows; *deletions* only insert dead chunk_nos. Only this module and ``drop_batch``
+delete posting rows, and an advisory session lock per container keeps them apart. The connection that holds the lock
+does the work, so both are lost together. The run waits for other writers only at the statistics row, which is
+locked last, in one short transaction.
+
+- *A dead chunk_no is removed only when no posting refers to it.* The run reads the set D of dead chunk_nos and
+takes a ``ceiling`` from the sequence of blocks. A chunk dies after its publication has committed, so all rows that
+refer to D were committed before D was read, and the loose ones among them have blocks below the ceiling. Every
+loose row below the ceiling moves to ``postings``; remaining loose rows are newer than D. Then the run visits every
+row of ``postings``, which only it changes, and purges it. After the last range no row refers to D, and the last
+transaction removes exactly D from ``dead_chunk_nos``.
+
+- *A run that ends early* (checkpoint, crash) may have dropped postings of dead chunks, but no dead chunk_no: the
+next run starts with the same D or a larger one.
 """
 
 from __future__ import annotations
@@ -52,23 +54,23 @@ from latent_core.db.doctor.repairs import seize
 
 @dataclass(frozen=True, slots=True)
 class CompactionRules:
-    """When to compact, and how much at a time."""
+    """When to compact, and how much per transaction."""
 
     range_rows: int = 50_000
     range_postings: int = 4_000_000
-    """Of one transaction: about 28 MB."""
+    """Postings per transaction: about 28 MB."""
     merge_ratio: int = 3
-    """A row joins those that are shorter unless it is so many times longer than all of them together."""
+    """A row is merged with shorter ones unless it is more than this many times longer than all of them together."""
     unmerged_writes: int = 64
-    """Publications and deletions after which a run is due: a query then reads so many more rows a term."""
+    """Publications and deletions until the next run: a query reads one more row per term for each."""
     unmerged_rows: int = 200_000
-    """The same for rows: large publications."""
+    """The same limit in rows, for large publications."""
     dead_chunks: int = 256
     dead_share: int = 8
-    """Dead chunks are dropped when there are so many, and one for every so many live ones."""
+    """Dead chunks are dropped from this ratio of live to dead chunks on."""
 
     def due(self, state: Mapping[str, int]) -> bool:
-        """Whether the counters of ``keyword_stats`` ask for a run."""
+        """Whether the counters of ``keyword_stats`` require a run."""
         return (
             state["unmerged_writes"] >= self.unmerged_writes
             or state["unmerged_rows"] >= self.unmerged_rows
@@ -220,18 +222,18 @@ SELECT live_chunks, unmerged_writes, unmerged_rows, dead_chunks FROM keyword_sta
 @dataclass(frozen=True, slots=True)
 class CompactionReport:
     skipped: bool = False
-    """Another run is at work on this container."""
+    """Another run is active on this container."""
     rows_before: int = 0
-    """Rows that were merged."""
+    """Merged rows."""
     rows_after: int = 0
-    """Rows they became."""
+    """Rows after merging."""
     dropped_chunks: int = 0
-    """Dead chunks of which nothing is left."""
+    """Dead chunks that are removed completely."""
     transactions: int = 0
 
 
 async def needed(conn: Connection, container_id: str, rules: CompactionRules = RULES) -> bool:
-    """Whether a compaction is due; one row is read."""
+    """Whether a compaction is due; reads one row."""
     row = await (await conn.execute(STATE, {"container_id": container_id})).fetchone()
     return row is not None and rules.due(row)
 
@@ -242,7 +244,7 @@ async def compact(
     checkpoint: Checkpoint,
     rules: CompactionRules = RULES,
 ) -> CompactionReport:
-    """Compact one container in short transactions. ``checkpoint`` is asked before each, and may raise."""
+    """Compact one container in short transactions. ``checkpoint`` is called before each and may raise."""
     async with database.dedicated(name="compaction") as conn:
         cursor = conn.cursor(row_factory=tuple_row)
         await cursor.execute(TRY_LOCK, {"container_id": container_id})
@@ -259,7 +261,7 @@ async def compact(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a run found at its start."""
+    """The facts that a run reads at its start."""
 
     container_id: str
     rules: CompactionRules
@@ -297,7 +299,7 @@ class _CompactionRun:
         )
 
     async def _in_ranges(self, find_end: str, step: Callable[[_Bounds], Awaitable[None]]) -> None:
-        """Do ``step`` for one range of rows after the other, each in a transaction of its own."""
+        """Run ``step`` for each range of rows, in one transaction each."""
         rules = self.plan.rules
         limits = {"rows": rules.range_rows, "postings": rules.range_postings}
         bounds: _Bounds = {
@@ -325,7 +327,7 @@ class _CompactionRun:
             self.moved += row["moved"]
 
     async def _purge(self, bounds: _Bounds) -> None:
-        """Take the postings of dead chunks out of the rows of a range, in place."""
+        """Remove the postings of dead chunks from the rows of a range."""
         async with self.conn.cursor(row_factory=tuple_row, binary=True) as cursor:
             await cursor.execute(RANGE, bounds)
             rows = await cursor.fetchall()
@@ -335,7 +337,7 @@ class _CompactionRun:
             await self.conn.execute(REMOVE_EMPTY, bounds)
 
     async def _settle(self) -> None:
-        """Forget the dead chunk_nos that no posting names any more, or pack them into one row; statistics last."""
+        """Remove dead chunk_nos without postings, or pack the remaining ones into one row; statistics last."""
         plan, container = self.plan, {"container_id": self.plan.container_id}
         if plan.dead_blocks and (plan.purge or len(plan.dead_blocks) > 1):
             await self.conn.execute(FORGET_DEAD, {**container, "blocks": plan.dead_blocks})
@@ -370,7 +372,7 @@ async def _plan(conn: Connection, container_id: str, rules: CompactionRules) -> 
 def _without(
     dead: NDArray[np.uint32], rows: Sequence[tuple[str, bytes, bytes, bytes]]
 ) -> dict[str, list[Any]] | None:
-    """Columns of the rows that name dead chunks, without those; None when no row does."""
+    """Columns of the rows that refer to dead chunks, without those; None if no row does."""
     ends = np.cumsum([len(row[2]) for row in rows])
     hits = np.flatnonzero(np.isin(unpack_chunk_nos([row[1] for row in rows]), dead))
     if not len(hits):
@@ -405,7 +407,8 @@ INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s) ON CONFLICT D
 
 
 async def rebuild(database: Database, container_id: str) -> int:
-    """How many chunks the index holds now; 0 also when the container is gone."""
+    """Write the index again from the chunks' term vectors, in one transaction that locks the container. Returns the
+    number of chunks; 0 also if the container is gone. For repairs only: the long snapshot slows the queue."""
     total, after = 0, -1
     async with database.transaction() as conn:
         if not await seize(conn, container_id):

@@ -1,11 +1,10 @@
-"""Whether the keyword index says what the chunks say: for doctor.
+"""Whether the keyword index matches the chunks, for the doctor.
 
-Two passes in short transactions give every live chunk a fingerprint, one from its term vector and one
-from the postings that name it; where they differ, one snapshot decides. That is exact while others
-write: an chunk_no is never used twice, and neither a chunk nor its postings change between the publication
-and the burial. So a chunk that is live in the first pass and in the last snapshot was so all the time,
-and its postings were read complete (a term is read in one statement). Whatever came or went meanwhile
-is cleared by that snapshot.
+Two passes in short transactions compute two fingerprints of every live chunk, one from its term vector and one from
+its postings. If they differ, one snapshot decides. This is exact during concurrent writes: a chunk_no is never
+reused, and neither a chunk nor its postings change between publication and deletion. So a chunk that is live in the
+first pass and in the last snapshot was live all the time, and its postings were read completely (one statement per
+term). The snapshot clears everything that changed in between.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PAGE_CHUNKS: Final = 2000
 PAGE_ROWS: Final = 20_000
 PAGE_POSTINGS: Final = 2_000_000
 NAMED_TERMS: Final = 5
-"""In a message."""
+"""Per message."""
 
 CHUNKS: Final = """
 SELECT c.chunk_no, c.length, tsvector_to_array(c.tsv), ARRAY(SELECT cardinality(positions) FROM unnest(c.tsv))
@@ -92,26 +91,26 @@ LEFT JOIN keyword_stats s ON s.container_id = %(container_id)s
 
 class DifferenceKind(StrEnum):
     MISSING = "missing"
-    """A live chunk is not found by a term it holds."""
+    """A live chunk is not found by one of its terms."""
     WRONG = "wrong"
-    """A live chunk is found by what it does not hold, or weighs other than it should."""
+    """A live chunk is found by a term that it does not contain, or with a wrong frequency."""
     ORPHAN = "orphan"
-    """A posting names a chunk that neither lives nor is known to be dead."""
+    """A posting refers to a chunk that is neither live nor known as dead."""
     STATS = "stats"
-    """The counted chunks or lengths are not those of the live chunks."""
+    """The counted chunks or lengths differ from those of the live chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordDifference:
     kind: DifferenceKind
     object: str
-    """What it is about: an chunk_no, or the statistics."""
+    """A chunk_no, or the statistics."""
     message: str
 
 
 @dataclass(slots=True)
 class _Ledger:
-    """Live chunks by ascending chunk_no, with the fingerprints of what they hold and of what names them."""
+    """Live chunks by ascending chunk_no, with the fingerprints of their terms and of their postings."""
 
     chunk_nos: NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
@@ -119,7 +118,7 @@ class _Ledger:
     named: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     suspects: set[int] = field(default_factory=set)
     strangers: dict[int, str] = field(default_factory=dict)
-    """Ords that are named and not live, with one term that names them; at most ``limit``."""
+    """chunk_nos that have postings and are not live, with one of the terms; at most ``limit``."""
 
     def take(self, rows: Sequence[tuple[int, int, list[str], list[int]]]) -> None:
         terms = [term for row in rows for term in row[2]]
@@ -158,7 +157,7 @@ def _hashes(terms: Sequence[str]) -> NDArray[np.uint64]:
 
 
 def _marks(hashes: NDArray[np.uint64], tfs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One number for each (term, tf), whose sums meet only when the sets do (splitmix64)."""
+    """One number per (term, tf); equal sums mean equal sets (splitmix64)."""
     mixed = hashes + tfs * np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -238,7 +237,7 @@ async def _dead(database: Database, container_id: str) -> NDArray[np.uint32]:
 
 
 async def _judge(database: Database, container_id: str, chunk_no: int) -> list[KeywordDifference]:
-    """What is wrong about a chunk, in one snapshot; nothing when it is not live any more."""
+    """The differences of one chunk in one snapshot; none if it is no longer live."""
     async with database.transaction(isolation="repeatable read", read_only=True) as conn:
         chunk = await _rows(conn, CHUNK, {"container_id": container_id, "chunk_no": chunk_no})
         if not chunk:

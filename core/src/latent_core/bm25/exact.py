@@ -1,7 +1,7 @@
-"""Exact search in Postgres: candidates by trigram signatures, judged by whoever asked, over their text.
+"""Exact search in Postgres: candidates by trigram signatures, which the caller checks against their text.
 
-Texts come in batches: the caller reads texts in the order of their chunk_nos, judges them outside (a regular
-expression never runs in Postgres), and stops when it has enough or its time is up.
+Texts come in batches: the caller reads them in chunk_no order, checks them outside (a regular expression never runs
+in Postgres), and stops when it has enough or its time is over.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from psycopg.sql import SQL, Composed, Literal
 from latent_core.db.connection import Connection, Database
 
 SIZES: Final = (8192, 32768, 65536)
-"""Bits of a signature, small enough for its text: about a quarter of them is set, so that one text in a hundred passes
-for a string of three characters that it does not hold. A hash is cut to the size, so that one mask a size serves."""
+"""Bits of a signature, by the size of its text: about a quarter of them is set, so that one percent of the texts
+match a string of three characters that it does not contain. Hashes are cut to the size, so that one mask per size
+is enough."""
 CHARS: Final = (1500, 8000)
 """Texts longer than these take the next size."""
 MIN_CHARS: Final = 3
 """A shorter string has no trigram and excludes nothing."""
 TELLING: Final = 12
-"""Bits that are asked for: of texts that do not hold the literals one in millions has so many by chance."""
+"""Bits that are compared: by chance, one in millions of texts without the literals has all of them."""
 TEXTS_AT_ONCE: Final = 32
 """Few enough that their trigrams stay in the processor's cache."""
 
@@ -45,7 +46,7 @@ def signature(text: str) -> str:
 
 
 def signatures(texts: Sequence[str]) -> list[bytes]:
-    """The bits of many texts, in their order: at once they cost a fraction of what each alone does."""
+    """The signatures of many texts, in order: together they cost a fraction of single calls."""
     by_size: defaultdict[int, list[int]] = defaultdict(list)
     for number, text in enumerate(texts):
         by_size[SIZES[sum(len(text) > limit for limit in CHARS)]].append(number)
@@ -60,15 +61,15 @@ def signatures(texts: Sequence[str]) -> list[bytes]:
 
 
 def places(literals: Sequence[str], size: int) -> list[int]:
-    """Bits, counted from the left, that a text holding all of ``literals`` has set in a signature of ``size`` bits:
-    as many as tell it apart, taken from all of the literals."""
+    """Bits, counted from the left, that are set in a signature of ``size`` bits if the text contains all of
+    ``literals``: enough bits to identify them, from all of the literals."""
     found = np.flatnonzero(_bits(literals, size).any(axis=0))
     step = max(1, len(found) // TELLING)
     return [int(place) for place in found[::step]]
 
 
 def _bits(texts: Sequence[str], size: int) -> NDArray[np.uint8]:
-    """A row a text, a byte a bit."""
+    """One row per text, one byte per bit."""
     folded = [text.casefold() for text in texts]
     codes: NDArray[np.uint32] = np.frombuffer(
         "".join(folded).encode("utf-32-le"), dtype=np.dtype("<u4")
@@ -82,8 +83,7 @@ def _bits(texts: Sequence[str], size: int) -> NDArray[np.uint8]:
 
 
 def _rows(texts: Sequence[str], chars: int) -> NDArray[np.int64]:
-    """Of each trigram of the texts, one after the other, its text; the one after the last where it begins in one
-    and ends in another."""
+    """The text of each trigram, with one more text for a trigram that starts in one text and ends in another."""
     lengths = [len(text) for text in texts]
     rows = np.repeat(np.arange(len(texts)), lengths)[: chars - MIN_CHARS + 1]
     ends = np.cumsum(lengths)
@@ -93,7 +93,7 @@ def _rows(texts: Sequence[str], chars: int) -> NDArray[np.int64]:
 
 
 def _hashes(codes: NDArray[np.uint32]) -> Iterator[NDArray[np.uint32]]:
-    """Three of each trigram."""
+    """Three hashes per trigram."""
     mixed: NDArray[np.uint32] = (
         codes[:-2] * _FACTORS[0] + codes[1:-1] * _FACTORS[1] + codes[2:] * _FACTORS[2]
     )
@@ -134,30 +134,30 @@ ORDER BY c.chunk_no
 
 @dataclass(frozen=True, slots=True)
 class SubstringQuery:
-    """What a text must hold to be worth reading."""
+    """The strings that a candidate's text must contain."""
 
     all_of: tuple[str, ...] = ()
     any_of: tuple[tuple[str, ...], ...] = ()
-    """Of one of these everything; empty: no matter."""
+    """All strings of one of these; empty: no condition."""
     path: str | None = None
-    """A LIKE pattern on the source uri, in any case."""
+    """A LIKE pattern on the source uri, case-insensitive."""
 
     @property
     def narrows(self) -> bool:
-        """Whether signatures tell anything: an alternative without literals may be anywhere."""
+        """Whether signatures can exclude texts: an alternative without literals matches anywhere."""
         return bool(self.all_of) or bool(self.any_of and all(self.any_of))
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateText:
-    """A candidate's raw text, with where its lines begin."""
+    """A candidate's raw text with the starts of its lines."""
 
     chunk_no: int
     doc_id: UUID
     text: str
     line_start: int | None
     repeated_chars: int
-    """At its beginning, a table's header that stands elsewhere in the source."""
+    """Characters at its start: a table's header that is elsewhere in the source."""
     uri: str
 
 
@@ -174,9 +174,9 @@ class ExactIndex:
         *,
         chunk_nos: NDArray[np.int64] | None = None,
     ) -> AsyncGenerator[list[CandidateText], None]:
-        """Visible chunks that may hold what is wanted, by chunk_no, in batches; of ``chunk_nos`` alone when given.
+        """Visible chunks that may match, by chunk_no, in batches; only from ``chunk_nos`` if given.
 
-        The deadline is the caller's; close the generator when it is not read to its end.
+        The caller sets the deadline. Close the generator if it is not read to its end.
         """
         if not query.narrows:
             async with aclosing(self._all(container_id, query.path, chunk_nos)) as batches:
@@ -198,7 +198,7 @@ class ExactIndex:
     async def _all(
         self, container_id: str, path: str | None, chunk_nos: NDArray[np.int64] | None
     ) -> AsyncGenerator[list[CandidateText], None]:
-        """Visible chunks by chunk_no, streamed: every text has to be read."""
+        """Visible chunks by chunk_no, streamed: every text must be read."""
         async with (
             self._database.transaction(read_only=True) as conn,
             conn.cursor("exact", row_factory=tuple_row) as cursor,
@@ -217,7 +217,7 @@ def _texts(rows: Sequence[tuple[Any, ...]]) -> list[CandidateText]:
 async def _signed(
     conn: Connection, container_id: str, query: SubstringQuery, chunk_nos: NDArray[np.int64] | None
 ) -> NDArray[np.int64]:
-    """The chunk_nos whose signatures let through what is wanted."""
+    """The chunk_nos whose signatures match."""
     conditions = [_passing(query, size) for size in SIZES]
     statement = SIGNED.format(**dict(zip(("small", "middle", "large"), conditions, strict=True)))
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
@@ -227,7 +227,7 @@ async def _signed(
 
 
 def _passing(query: SubstringQuery, size: int) -> Composed:
-    """Signatures of ``size`` bits with everything of ``all_of`` and of one of the alternatives."""
+    """Signatures of ``size`` bits with all of ``all_of`` and all of one alternative."""
     alternatives = query.any_of if all(query.any_of) else ()
     place_sets = {tuple(places((*query.all_of, *one), size)): None for one in alternatives or ((),)}
     tests = [_has(one) for one in place_sets]
@@ -235,7 +235,7 @@ def _passing(query: SubstringQuery, size: int) -> Composed:
 
 
 def _has(place_sets: Sequence[int]) -> Composed:
-    """All of those bits; literals of less than three characters ask for none."""
+    """All of these bits; literals of fewer than three characters have none."""
     tests = [HAS.format(place=Literal(place)) for place in place_sets]
     return SQL("({})").format(SQL(" AND ").join(tests) if tests else SQL("true"))
 
@@ -247,7 +247,7 @@ MAX_DEPTH: Final = 50
 
 
 def required(pattern: str) -> list[str]:
-    """Strings that every match of ``pattern`` holds, in any case of their letters; [] when none is certain."""
+    """Strings that every match of ``pattern`` contains, in any case; [] if none is certain."""
     if "[:" in pattern:  # a POSIX class: Python reads its end as a character
         return []
     try:
@@ -260,7 +260,7 @@ def required(pattern: str) -> list[str]:
 
 
 def _runs(items: Any, depth: int) -> Iterator[str]:
-    """Literal runs of a sequence, all of which must be there; what is optional or one of several ends a run."""
+    """Literal runs of a sequence, all of them required; optional parts and alternatives end a run."""
     run: list[str] = []
     for op, argument in items:
         if op is _constants.LITERAL:

@@ -1,4 +1,4 @@
-"""Which language a text is written in, as far as its keywords are concerned."""
+"""Detects the language of a text for its keywords."""
 
 from __future__ import annotations
 
@@ -13,23 +13,24 @@ from latent_core.bm25.stopwords import STOP_WORDS
 SIMPLE: Final = "simple"
 """No stems, no stop words."""
 CODE: Final = "code"
-"""English stems and no stop words: source code says ``if``, ``not`` and ``for``, and means it."""
+"""English stems without stop words: ``if``, ``not`` and ``for`` matter in source code."""
 DEFAULT: Final = "english"
 
 WINDOW_CHARACTERS: Final = 4000
-"""Beginning, middle and end are looked at, this much of each."""
+"""Characters at the start, the middle and the end that are examined."""
 MIN_DISTINCT: Final = 3
 MIN_SHARE: Final = 0.12
-"""Of all words, that must speak for another language than English (its own texts have 0.3 to 0.5)."""
+"""Share of all words that must indicate another language than English (its own texts have 0.3 to 0.5)."""
 MARGIN: Final = 1.5
-"""How much more must speak for it than for English."""
+"""Factor by which it must exceed English."""
 
 CODE_SIGNS: Final = "(){}[]=_;<>"
 CODE_SHARE: Final = 0.04
-"""Of a text's characters, white space apart, that are ``CODE_SIGNS``: prose has 0.00 to 0.02, functions 0.04 to 0.16."""
+"""Share of a text's characters, without white space, in ``CODE_SIGNS``: prose has 0.00 to 0.02, functions 0.04 to
+0.16."""
 CODE_LINES: Final = 3
 INDENTED: Final = 4
-"""Of so many lines of code at least one is indented."""
+"""At least one of this many lines of code is indented."""
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
@@ -52,9 +53,9 @@ _SCRIPTS: Final = (
 
 
 def _votes() -> dict[str, tuple[tuple[str, float], ...]]:
-    """For each stop word the languages it speaks for; a word of several speaks less for each.
+    """For each stop word the languages that it indicates; a word of several languages counts less for each.
 
-    Single letters are too common in code and formulas to speak for another language than English.
+    Single letters are too common in code and formulas to indicate another language than English.
     """
     speakers: dict[str, list[str]] = defaultdict(list)
     for language, words in STOP_WORDS.items():
@@ -72,8 +73,8 @@ _VOTES: Final = _votes()
 def detect_language(text: str) -> str:
     """The Snowball language of ``text``, ``code``, or ``simple``.
 
-    Other languages than English need evidence: a short title in Latin script is English until its
-    function words say otherwise. Code with comments in another language is in that language.
+    Languages other than English need evidence: a short title in Latin script counts as English unless its function
+    words say otherwise. Code with comments in another language has that language.
     """
     sample = " ".join(_windows(text))
     latin = len(_LATIN.findall(sample))

@@ -1,6 +1,6 @@
-"""Phrases: words that follow each other, checked on the term vectors that our own analyser wrote (DESIGN §6).
+"""Phrases: consecutive words, checked on the term vectors of our analyser (DESIGN §6).
 
-Postings tell which chunks hold all words of a phrase; only their term vectors are read.
+Postings give the chunks with all words of a phrase; only their term vectors are read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigi
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """What a chunk of each language must say. A phrase of stop words alone asks nothing."""
+    """The required phrases by language. A phrase of stop words alone has no condition."""
 
     by_language: Mapping[str, tuple[tuple[PhraseWord, ...], ...]]
 
@@ -71,7 +71,7 @@ class PhraseIndex:
         self._database = database
 
     async def with_terms(self, container_id: str, phrases: Phrases) -> NDArray[np.int64]:
-        """Ords of all chunks that hold every word; among them all that say the phrases."""
+        """chunk_nos of all chunks with every word; they include all chunks with the phrases."""
         terms = set().union(*(phrases.terms(language) for language in phrases.by_language))
         values = {"container_id": container_id, "terms": sorted(terms)}
         held: defaultdict[str, list[bytes]] = defaultdict(list)
@@ -91,7 +91,7 @@ class PhraseIndex:
     async def with_phrases(
         self, container_id: str, phrases: Phrases, chunk_nos: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Those of ``chunk_nos`` that are visible and say every phrase."""
+        """The visible ones among ``chunk_nos`` that contain every phrase."""
         async with self._database.reading() as conn:
             found = await _with_phrases(conn, container_id, phrases, chunk_nos.tolist())
         return np.array(found, dtype=np.int64)
@@ -111,7 +111,7 @@ async def _with_phrases(
 
 
 def _written(phrase: Sequence[PhraseWord]) -> str:
-    """A tsquery: each word at its distance from the one before."""
+    """A tsquery: each word with its distance from the previous one."""
     parts = [phrase[0].quoted]
     for before, word in pairwise(phrase):
         parts.append(f"<{word.position - before.position}> {word.quoted}")

@@ -1,4 +1,4 @@
-"""Keyword search as the rest of the house sees it."""
+"""The interface of the keyword search."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class TermUse:
-    """What one term of a query did: for diagnostics."""
+    """The effect of one term of a query, for diagnostics."""
 
     term: str
     count: int
-    """Times the query holds it."""
+    """Number of occurrences in the query."""
     df: int
-    """Live chunks that hold it."""
+    """Live chunks with the term."""
     idf: float
-    """Its weight; of a stop word of one of the container's languages less than ``df`` alone would give."""
+    """Its weight; lower than by ``df`` alone for a stop word of one of the container's languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class KeywordHits:
     scores: NDArray[np.float64]
     """Positive; comparable only within one answer."""
     matched: int
-    """Live, allowed chunks that hold at least one term: more than are answered when there are more than ``k``."""
+    """Live, allowed chunks with at least one term, also beyond ``k``."""
     live_chunks: int
     terms: tuple[TermUse, ...]
     """The query's distinct terms in its order."""
@@ -48,9 +48,9 @@ class KeywordIndex(Protocol):
         timeout_seconds: float,
         allowed: NDArray[np.uint32] | None = None,
     ) -> KeywordHits:
-        """The best ``k`` chunks that hold any of ``terms``, only among ``allowed`` when it is given.
+        """The best ``k`` chunks with any of ``terms``, only among ``allowed`` if given.
 
-        A term that stands twice counts twice. No terms, or an unknown container: no hits.
-        Raises ``TimedOut`` past the deadline and ``Unavailable`` without the store.
+        A repeated term counts repeatedly. No terms, or an unknown container: no hits. Raises ``TimedOut`` after the
+        deadline and ``Unavailable`` without the store.
         """
         ...

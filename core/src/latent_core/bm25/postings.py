@@ -1,7 +1,7 @@
-"""Rows of the keyword index: written and buried in the transaction that publishes or deletes (DESIGN §7).
+"""Rows of the keyword index, written in the transaction that publishes or deletes (DESIGN §7).
 
-Everything here takes the caller's connection and commits nothing. Order of locks: postings in (term,
-block) order, dead chunk_nos, and last the stats row of the container, which every writer wants.
+Everything uses the caller's connection and commits nothing. Lock order: postings in (term, block) order, dead
+chunk_nos, and last the statistics row of the container, which every writer needs.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PostingBlock:
-    """Rows of distinct terms, all of one new block, whose number is written into them once it is known."""
+    """Rows of distinct terms in one new block, whose number is filled in when it is known."""
 
     data: Bytes
     places: Numbers
-    """Where each row has the block's number."""
+    """The position of the block's number in each row."""
 
     @property
     def rows(self) -> int:
@@ -54,7 +54,7 @@ class PostingBlock:
 
     @classmethod
     def of(cls, container_id: str, packed: PackedTerms) -> Self:
-        """Field after field, each of all rows at once."""
+        """One field after the other, each for all rows."""
         terms = [term.encode() for term in packed.terms]
         widths = np.array([len(term) for term in terms], np.int64)
         ends = np.array([0, *packed.ends], np.int64)
@@ -84,7 +84,7 @@ class PostingBlock:
         return cls(data, number_at)
 
     def numbered(self, number: int) -> memoryview:
-        """The rows with this number, and what COPY wants before and after them."""
+        """The rows with this number, with COPY's header and trailer."""
         self.data[self.places[:, None] + np.arange(_NUMBER_BYTES)] = _bytes(
             number.to_bytes(_NUMBER_BYTES, "big")
         )
@@ -100,7 +100,7 @@ def _lengths(sizes: Numbers) -> Bytes:
 
 
 def _fill(data: Bytes, starts: Numbers, sizes: Numbers, values: bytes) -> None:
-    """Put values that are as long as ``sizes`` to their ``starts``; some at a time, since each byte has a place."""
+    """Copy values of the lengths ``sizes`` to ``starts``, in parts, since an index per byte is large."""
     parts = 1 + len(values) // _BYTES_AT_ONCE
     left = _bytes(values)
     for start, size in zip(
@@ -176,9 +176,9 @@ DROP_BATCH_ROWS: Final = 50_000
 
 
 async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerms]) -> None:
-    """Index the chunks of one publication: one row for each distinct term of them all.
+    """Index the chunks of one publication: one row per distinct term.
 
-    Every chunk that becomes visible belongs here, one without terms too: it counts in the average.
+    Every newly visible chunk belongs here, also one without terms: it counts in the average.
     """
     if entries:
         # A book has millions of postings; the loop serves others meanwhile.
@@ -188,14 +188,14 @@ async def write(conn: Connection, container_id: str, entries: Sequence[ChunkTerm
 
 @dataclass(frozen=True, slots=True)
 class PreparedPostings:
-    """Chunks that were packed before their transaction began, which then is short."""
+    """Chunks packed before their transaction, so that the transaction is short."""
 
     columns: KeywordColumns
     blocks: Sequence[PostingBlock]
 
 
 def prepare(container_id: str, columns: KeywordColumns) -> PreparedPostings:
-    """Pack chunks; takes a while, and no connection."""
+    """Pack chunks; slow, and needs no connection."""
     parts = [columns]
     if len(columns) > ROW_POSTINGS:
         places = range(len(columns))
@@ -208,9 +208,9 @@ def prepare(container_id: str, columns: KeywordColumns) -> PreparedPostings:
 async def write_prepared(
     conn: Connection, container_id: str, prepared: PreparedPostings, *, settled: bool
 ) -> None:
-    """Index the chunks; ``settled`` is for thousands at once, whose rows are long enough to need no compaction.
+    """Index the chunks; ``settled`` is for thousands together, whose long rows need no compaction.
 
-    A compaction may run meanwhile: it forgets only chunk_nos that were dead when it began, and these rows name none.
+    A compaction may run at the same time: it removes only chunk_nos that were dead at its start.
     """
     if not prepared.columns:
         return
@@ -221,9 +221,9 @@ async def write_prepared(
 
 
 async def mark_dead(conn: Connection, container_id: str, chunks: Sequence[tuple[int, int]]) -> None:
-    """Take visible chunks, given as (chunk_no, length), out of the index: each exactly once in its life.
+    """Remove visible chunks, given as (chunk_no, length), from the index, each exactly once.
 
-    Their postings stay until a compaction drops them; no search counts them from this commit on.
+    Their postings stay until a compaction drops them; searches after this commit ignore them.
     """
     if not chunks:
         return
@@ -234,10 +234,10 @@ async def mark_dead(conn: Connection, container_id: str, chunks: Sequence[tuple[
 
 
 async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATCH_ROWS) -> int:
-    """Remove at most ``limit`` posting rows of a container; with the last of them all else it has here.
+    """Delete at most ``limit`` posting rows of a container; with the last ones everything else of it here.
 
-    Answers how many went: fewer than ``limit`` means that nothing is left. Waits for a running
-    compaction (``TimedOut`` when that takes too long), which would write rows behind our back.
+    Returns the number of rows: fewer than ``limit`` means that nothing remains. Waits for a running compaction
+    (``TimedOut`` after the deadline), which would add rows.
     """
     await conn.execute(LOCK, {"container_id": container_id})
     gone = 0
@@ -251,7 +251,7 @@ async def drop_batch(conn: Connection, container_id: str, limit: int = DROP_BATC
 
 
 async def drop(conn: Connection, container_id: str) -> None:
-    """Remove everything of a container in the caller's transaction; big ones go by ``drop_batch``."""
+    """Delete everything of a container in the caller's transaction; use ``drop_batch`` for large ones."""
     while await drop_batch(conn, container_id) == DROP_BATCH_ROWS:
         pass
 
@@ -265,7 +265,7 @@ async def _copy(conn: Connection, block: PostingBlock, statement: LiteralString)
 
 @dataclass(frozen=True, slots=True)
 class _StatsChange:
-    """What one publication or burial does to the statistics."""
+    """The change of the statistics by one publication or deletion."""
 
     chunks: int
     length: int

@@ -1,12 +1,12 @@
-"""True BM25 (Lucene's variant) over fetched postings: exact, in float64, the same answer every time.
+"""BM25 (Lucene's variant) over fetched postings: exact, in float64, deterministic.
 
     score(d) = sum over query terms of  idf · tf / (tf + k1 · (1 - b + b · length / average))
     idf      = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N, average and df are of live chunks. A stop word is held by every chunk of its language, though no
-posting says so: in a container of several languages its df counts them. (Else one English text among
-Spanish ones would make "de" the rarest word of all.) Contributions are summed in the query's order of
-terms, so that chunks with equal statistics get equal scores to the last bit and fall into chunk_no order.
+N, average and df count live chunks. A stop word occurs in every chunk of its language without postings: in a
+container of several languages its df includes them. (Otherwise one English text among Spanish ones would make "de"
+the rarest word.) Contributions are added in the query's order of terms, so that chunks with equal statistics get
+exactly equal scores, ordered by chunk_no.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ K1: Final = 1.2
 B: Final = 0.75
 
 DENSE_FACTOR: Final = 40
-"""An array over all chunk_nos in reach is used when it is at most so many times longer than the postings;
-otherwise they are sorted (chunk_nos are never used again, so a busy container's may lie far apart)."""
+"""An array over all chunk_nos in range is used if it is at most this many times longer than the postings; otherwise
+they are sorted (chunk_nos are never reused, so they can be far apart)."""
 
 ChunkNos = NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What one statement read: all of it of one moment."""
+    """The result of one statement, from one snapshot."""
 
     live_chunks: int
     live_length: int
     languages: Mapping[str, int]
-    """Language to chunks published in it; their shares are what counts."""
+    """Language to number of chunks published in it; only their shares matter."""
     dead: Sequence[bytes]
     rows: Mapping[str, Sequence[PackedPostings]]
 
@@ -58,7 +58,7 @@ class Snapshot:
         return share * self.live_chunks
 
     def use(self, query_term: tuple[str, int], df: int) -> TermUse:
-        """What a term, asked so many times and held by ``df`` live chunks, weighs."""
+        """The weight of a term of the query that ``df`` live chunks contain."""
         term, count = query_term
         held = df + self.uncounted_df(term)
         # Statistics that are wrong (doctor says so) must not break the search.
@@ -67,14 +67,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class _Matches:
-    """Chunks that hold a term, in chunk_no order, with their scores."""
+    """Chunks with a term, in chunk_no order, with their scores."""
 
     chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float64]
 
 
 def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: ChunkNos | None) -> KeywordHits:
-    """The best ``k`` by BM25, only among ``allowed`` when it is given."""
+    """The best ``k`` by BM25, only among ``allowed`` if given."""
     counts = Counter(terms)
     held = [snapshot.rows.get(term, ()) for term in counts]
     # All terms in one array, one after the other: a numpy call costs more than a hundred postings.
@@ -101,7 +101,7 @@ def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: ChunkNos | N
 
 
 def idf(chunks: float, df: float) -> float:
-    """Of a term that ``df`` of ``chunks`` live chunks hold; positive."""
+    """The idf of a term in ``df`` of ``chunks`` live chunks; positive."""
     return math.log(1 + (chunks - df + 0.5) / (df + 0.5))
 
 
@@ -120,7 +120,7 @@ def _contributions(
 
 
 def _sum(found: Postings, contributions: NDArray[np.float64]) -> _Matches:
-    """Scores by chunk; contributions are added in their order."""
+    """Scores by chunk; contributions are added in order."""
     first, span = _reach(found.chunk_nos)
     if span > DENSE_FACTOR * len(found):
         distinct, places = np.unique(found.chunk_nos, return_inverse=True)
@@ -136,7 +136,7 @@ def _totals(places: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def _reach(chunk_nos: ChunkNos) -> tuple[int, int]:
-    """The first chunk_no, and how far the others reach from it."""
+    """The first chunk_no, and the distance to the last."""
     if not len(chunk_nos):
         return 0, 0
     first = int(chunk_nos.min())
@@ -156,7 +156,7 @@ def _among(chunk_nos: ChunkNos, others: ChunkNos) -> NDArray[np.bool_]:
 
 
 def _best(scores: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    """Places of the ``k`` best; at the cut, too, equal scores go by place, which is chunk_no order."""
+    """Indexes of the ``k`` best; equal scores are ordered by index (chunk_no order), also at the cut."""
     if k <= 0:
         return np.empty(0, np.intp)
     places = np.arange(len(scores))

@@ -1,12 +1,15 @@
-"""From text to words: where a token begins and ends, what it is made of, how it is folded.
+"""From text to words: tokens, their parts, and folding.
 
-Nothing here knows a language. A token is a run of letters, digits and marks, joined by single dots,
-hyphens and apostrophes; ``shape`` takes it apart into the forms that are indexed:
+Independent of language. A token is a run of letters, digits and marks, joined by single dots, hyphens and
+apostrophes. ``shape`` splits it into the indexed forms:
 
-- an identifier whole **and** in parts (``getUserName``, ``user_name``, ``os.path``, ``utf8``);
-- a hyphenated word in parts and joined, so that ``on-line`` and ``online`` meet;
-- an abbreviation of single letters joined (``U.S.A.``), a decimal number whole (``2.5``);
-- scripts that are written without spaces as overlapping pairs of characters.
+- an identifier whole **and** in parts (``getUserName``, ``user_name``, ``os.path``, ``utf8``)
+
+- a hyphenated word in parts and joined, so that ``on-line`` matches ``online``
+
+- an abbreviation of single letters joined (``U.S.A.``), a decimal number whole (``2.5``)
+
+- scripts without spaces as overlapping pairs of characters
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from dataclasses import dataclass
 from typing import Final
 
 LAST_LETTER: Final = 0x20000
-"""Beyond it are ideographs only."""
+"""Above it there are only ideographs."""
 MAX_LEXEME_BYTES: Final = 255
-"""A longer lexeme is cut; Postgres would take 2046."""
+"""A longer lexeme is cut; Postgres's limit is 2046."""
 MAX_PARTS: Final = 12
-"""A word that falls into more parts is no name but data (a digest, base64): it stays whole."""
+"""A word with more parts is data (a digest, base64), not a name: it stays whole."""
 MAX_DIGIT_RUNS: Final = 2
 MAX_JOINED: Final = 4
-"""Hyphenated words of more parts are slugs: joined they would meet nothing."""
+"""Hyphenated words with more parts are slugs, which are not joined."""
 
 _APOSTROPHES: Final = "'\u2019\u02bc"
 _HYPHENS: Final = "\\-\u2010\u2011"
@@ -34,7 +37,7 @@ _IGNORABLE: Final = "\u00ad\u200b\u200c\u200d\u2060\ufe0e\ufe0f\ufeff"
 
 
 def _ranges(categories: frozenset[str]) -> str:
-    """A character class (without brackets) of all characters of these general categories."""
+    """A character class (without brackets) of all characters in these general categories."""
     found: list[list[int]] = []
     for point in range(0x80, LAST_LETTER):
         if unicodedata.category(chr(point)) in categories:
@@ -96,29 +99,29 @@ _PLAIN: Final = str.maketrans("\u2019\u02bc\u2010\u2011", "''--")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One thing that is indexed for a token: folded text, where it stands, whether it may be stemmed."""
+    """An indexed form of a token: folded text, its offset, whether it is stemmed."""
 
     text: str
     offset: int
-    """In words after the token's first."""
+    """In words after the token's first one."""
     word: bool
-    """A word of some language, with stop words and stems; otherwise taken as it is."""
+    """A word of a language, with stop words and stems; otherwise unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenShape:
     forms: tuple[Form, ...]
     width: int
-    """Positions the token takes."""
+    """Number of positions of the token."""
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens of ``text``, as they are written."""
+    """The tokens of ``text``, unchanged."""
     return (ASCII_TOKEN if text.isascii() else TOKEN).findall(text)
 
 
 def fold(text: str) -> str:
-    """Without case, accents and typographic variants: what two spellings of a word have in common."""
+    """Without case, accents and typographic variants."""
     if text.isascii():
         return text.lower()
     text = unicodedata.normalize("NFKC", text.translate(_DROPPED)).casefold()
@@ -135,7 +138,7 @@ def cut(lexeme: str) -> str:
 
 
 def shape(token: str) -> TokenShape:
-    """Take a token apart."""
+    """Split a token into its forms."""
     if not token.isascii():
         token = unicodedata.normalize("NFKC", token.translate(_DROPPED)).translate(_PLAIN)
     builder = _FormBuilder()
@@ -156,7 +159,7 @@ def _digit(char: str) -> str:
 
 
 def _silhouette(text: str) -> str:
-    """``text`` with every cased letter as A or a, other letters and marks as a, digits as 0."""
+    """``text`` with cased letters as A or a, other letters and marks as a, digits as 0."""
     if text.isascii():
         return text
     return "".join("A" if c.isupper() else "0" if c.isdecimal() else "a" for c in text)
@@ -209,7 +212,7 @@ class _FormBuilder:
             self.add(text, start, word=text.isalpha())
 
     def pairs(self, text: str) -> None:
-        """Overlapping pairs, and ideographs singly as well: many of them are words."""
+        """Overlapping pairs, and single ideographs too, because many of them are words."""
         clusters = _CLUSTER.findall(text)
         for place, cluster in enumerate(clusters):
             if len(clusters) == 1 or _IDEOGRAPH.match(cluster):
@@ -220,7 +223,7 @@ class _FormBuilder:
 
 
 def _runs(text: str) -> Iterator[str]:
-    """``text`` cut where it changes between scripts with and without spaces."""
+    """``text`` split between scripts with and without spaces."""
     if text.isascii() or not _UNSPACED.search(text):
         yield text
     else:
@@ -228,7 +231,7 @@ def _runs(text: str) -> Iterator[str]:
 
 
 def _words(text: str) -> list[str]:
-    """The words of one run of letters and digits, by case and digits."""
+    """The words in one run of letters and digits, by case and digits."""
     if text.isalpha() and (text.islower() or text[1:].islower()):
         return [text]
     if _ACRONYMS.fullmatch(text):

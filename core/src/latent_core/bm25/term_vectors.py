@@ -1,4 +1,4 @@
-"""Term vectors as Postgres writes them, read back: what postings are rebuilt from."""
+"""Reads term vectors in Postgres's format, to rebuild postings."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ENTRY: Final = re.compile(r"(?<![^ ])'([^'\\]*+(?:(?:''|\\\\)[^'\\]*+)*+)':([0-9
 
 
 def tfs_of(tsv: str) -> dict[str, int]:
-    """Term to the number of its positions; ``Invalid`` for what is no term vector of ours."""
+    """Term to the number of its positions; ``Invalid`` if the text is not one of our term vectors."""
     return {lexeme: listed.count(",") + 1 for lexeme, listed in entries_of(tsv)}
 
 
 def entries_of(tsv: str) -> Iterator[tuple[str, str]]:
-    """Each lexeme with its positions, commas between them; ``Invalid`` for what is no term vector of ours."""
+    """Each lexeme with its positions, separated by commas; ``Invalid`` if the text is not one of our term vectors."""
     parts = ENTRY.split(tsv)  # what is between two entries, a lexeme, its positions, and so on
     lexemes, positions = parts[1::3], parts[2::3]
     listed = ",".join(positions)
@@ -37,19 +37,20 @@ def entries_of(tsv: str) -> Iterator[tuple[str, str]]:
 
 
 AFTER: Final = {"'": ":", ":": "0", "0": "0, ", ",": "0", " ": "'"}
-"""What may follow each sign outside of lexemes; 0 is any digit, and a space stands after each vector."""
+"""Characters that may follow each character outside of lexemes; 0 stands for any digit, and a space follows each
+vector."""
 RARE: Final = ("''", "\\", "\0")
-"""In a lexeme: a quote, a backslash, and what fills short ones up."""
+"""In a lexeme: a quote, a backslash, and the padding of short ones."""
 WIDE: Final = 16
-"""Longer lexemes are rare, and told apart one by one."""
+"""Longer lexemes are rare and compared one by one."""
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""Each term is looked up once for all that is read at once; it takes some eight times the memory."""
+"""Each term is looked up once per batch, which takes about eight times the memory."""
 _HALF: Final = 8
 _FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
 def parts_of(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Vectors to be read at once; one part even of none."""
+    """Vectors to read together; at least one part."""
     start = length = 0
     for place, tsv in enumerate(tsvs):
         if length and length + len(tsv) > BYTES_AT_ONCE:
@@ -60,9 +61,9 @@ def parts_of(tsvs: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def counted_in(marks: Marks) -> TermCounts | None:
-    """Terms of many vectors with their counts, for a fraction of what each alone costs.
+    """Terms of many vectors with their counts, at a fraction of the cost of single vectors.
 
-    None where a vector names a lexeme twice, or two lexemes share a hash.
+    None if a vector has a lexeme twice, or two lexemes share a hash.
     """
     found = _numbered(marks.whole, marks.opens + 1, marks.closes)
     if found is None:
@@ -76,7 +77,7 @@ def counted_in(marks: Marks) -> TermCounts | None:
 
 
 def counted_singly(tsvs: Sequence[str]) -> TermCounts:
-    """The same of vectors of any kind, one by one; ``Invalid`` for what is no term vector of ours."""
+    """The same for vectors of any kind, one by one; ``Invalid`` if a text is not one of our term vectors."""
     found = [tfs_of(tsv) for tsv in tsvs]
     terms = [term for tfs in found for term in tfs]
     return counted(terms, [tf for tfs in found for tf in tfs.values()], [len(t) for t in found])
@@ -84,23 +85,23 @@ def counted_singly(tsvs: Sequence[str]) -> TermCounts:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """All vectors as one text, a space behind each, and where in it what stands."""
+    """All vectors as one text, a space after each, and the positions in it."""
 
     whole: bytes
     outside: NDArray[np.bool_]
-    """Of each byte whether it is in no lexeme; the quote before one is in it, the one behind it is not."""
+    """For each byte, whether it is outside of lexemes; the opening quote is inside, the closing quote is outside."""
     opens: NDArray[np.int64]
     closes: NDArray[np.int64]
-    """The quotes before and behind each lexeme."""
+    """The quotes around each lexeme."""
     commas: NDArray[np.int64]
     counts: NDArray[np.int64]
-    """How many positions each lexeme has."""
+    """The number of positions of each lexeme."""
     sizes: NDArray[np.int64]
-    """How many lexemes each vector has."""
+    """The number of lexemes of each vector."""
 
 
 def marked(tsvs: Sequence[str]) -> Marks | None:
-    """None where a vector has a sign of ``RARE``, or is none of ours."""
+    """None if a vector has a character of ``RARE``, or is not one of ours."""
     vectors = [tsv.encode() for tsv in tsvs]
     whole = b"".join([vector + b" " for vector in vectors if vector])
     signs = np.frombuffer(whole, np.uint8)
@@ -120,7 +121,7 @@ def marked(tsvs: Sequence[str]) -> Marks | None:
 
 
 def _sizes(tsvs: Sequence[bytes], quotes: NDArray[np.int64]) -> NDArray[np.int64] | None:
-    """How many lexemes each vector has; None when one does not begin with a lexeme, or ends within one."""
+    """The number of lexemes of each vector; None if one does not start with a lexeme, or ends within one."""
     lengths = np.array([len(tsv) + 1 if tsv else 0 for tsv in tsvs], np.int64)
     ends = np.cumsum(lengths)
     passed = np.searchsorted(quotes, ends)
@@ -133,7 +134,7 @@ def _sizes(tsvs: Sequence[bytes], quotes: NDArray[np.int64]) -> NDArray[np.int64
 
 
 def _follow(whole: bytes, outside: NDArray[np.bool_]) -> bool:
-    """Whether outside of lexemes each sign follows one that it may follow."""
+    """Whether outside of lexemes every character may follow the previous one."""
     kinds = np.frombuffer(whole.translate(_KINDS), np.uint8)
     pairs = kinds[:-1] * np.uint8(len(AFTER) + 1) + kinds[1:]
     wrong = np.frombuffer(pairs.tobytes().translate(_WRONG), np.bool_)
@@ -141,7 +142,7 @@ def _follow(whole: bytes, outside: NDArray[np.bool_]) -> bool:
 
 
 def _kinds() -> bytes:
-    """Of each byte the number of its sign in ``AFTER``; the last is what has no place there."""
+    """For each byte, the number of its character in ``AFTER``; the last number marks invalid ones."""
     kinds = np.full(256, len(AFTER), np.uint8)
     for number, sign in enumerate(AFTER):
         kinds[list(b"0123456789" if sign == "0" else sign.encode())] = number
@@ -149,7 +150,7 @@ def _kinds() -> bytes:
 
 
 def _wrong(kinds: bytes) -> bytes:
-    """Of two kinds that follow each other whether they may not."""
+    """For two kinds that follow each other, whether this is invalid."""
     wrong = np.ones((len(AFTER) + 1, len(AFTER) + 1), np.uint8)
     for number, after in enumerate(AFTER.values()):
         wrong[number, [kinds[sign] for sign in after.encode()]] = 0
@@ -163,7 +164,7 @@ _WRONG: Final = _wrong(_KINDS)
 def _numbered(
     whole: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.int32]] | None:
-    """Every lexeme once, and of each its place among them; None when two share a hash."""
+    """Every lexeme once, and the index of each; None if two share a hash."""
     places = np.empty(len(starts), np.int32)
     wide = ends - starts > WIDE
     words = _words(whole, starts[~wide], (ends - starts)[~wide])
@@ -179,9 +180,9 @@ def _numbered(
 
 
 def _alike(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Where each hash stands first, and of each its place among these.
+    """The first place of each hash, and the index of each.
 
-    By one sort of plain numbers, the fastest there is: each hash gives its lowest bits to its place.
+    By one sort of plain numbers, which is fastest: the lowest bits of each hash hold its place.
     """
     bits = np.uint64(len(hashes).bit_length())
     keys = (hashes >> bits << bits) | np.arange(len(hashes), dtype=np.uint64)
@@ -207,7 +208,7 @@ def _numbered_singly(
 def _words(
     whole: bytes, starts: NDArray[np.int64], lengths: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """The bytes of each lexeme, zeros behind them, as a column of two numbers."""
+    """The bytes of each lexeme, padded with zeros, as a column of two numbers."""
     padded = whole + bytes(WIDE)
     at = np.ndarray((len(whole) + _HALF,), "<u8", padded, strides=(1,))  # from each byte on
     halves = [at[starts] & _MASKS[np.minimum(lengths, _HALF)]]
@@ -216,17 +217,17 @@ def _words(
 
 
 _MASKS: Final = np.array([(1 << 8 * length) - 1 for length in range(_HALF + 1)], np.uint64)
-"""Those of a number's bytes that belong to a lexeme of a length."""
+"""Masks of the bytes that belong to a lexeme of a given length."""
 
 
 MAX_POSITION: Final = 16_383
 MAX_POSITIONS: Final = 256
-"""Of a lexeme. What is above either is cut, as Postgres does with text."""
+"""Limit per lexeme. Higher ones are cut, as Postgres does."""
 MAX_LEXEME: Final = 2046
 MAX_DATA: Final = 2**20 - 1
-"""Bytes of a lexeme, and of all that stands in a vector. Postgres refuses more, and in this form as a defect of its own."""
+"""Bytes of a lexeme, and of all data in a vector; Postgres's limit."""
 LONG: Final = MAX_DATA // 4
-"""Characters of a vector that may hold more than ``MAX_DATA``; those of a chunk have a hundredth of it."""
+"""Characters of a vector that may exceed ``MAX_DATA``; those of a chunk have a hundredth of it."""
 _DIGITS: Final = 5
 _HEAD: Final = struct.Struct("!ii")
 
@@ -237,9 +238,9 @@ Read = tuple[TermCounts, list[bytes]]
 
 
 def read_vectors(tsvs: Sequence[str]) -> Read:
-    """Terms of many vectors with their counts, and each as a field of a row, its length before it.
+    """Terms of many vectors with their counts, and each vector as a field of a COPY row, with its length.
 
-    ``Invalid`` for what is no term vector of ours.
+    Raises ``Invalid`` if a text is not one of our term vectors.
     """
     found = [_by_columns(part) or _sorted_out(part) for part in parts_of(tsvs)]
     return found[0] if len(found) == 1 else _together(found)
@@ -250,7 +251,7 @@ def _together(found: Sequence[Read]) -> Read:
 
 
 def _by_columns(tsvs: Sequence[str]) -> Read | None:
-    """None where a vector is of no usual kind."""
+    """None if a vector is unusual."""
     marks = None if any(len(tsv) > LONG for tsv in tsvs) else marked(tsvs)
     found = counted_in(marks) if marks else None
     numbers = _numbers(marks) if marks else None
@@ -260,7 +261,7 @@ def _by_columns(tsvs: Sequence[str]) -> Read | None:
 
 
 def _sorted_out(tsvs: Sequence[str]) -> Read:
-    """Vectors with a sign of ``RARE``, and long ones, are read one by one, and the others together."""
+    """Vectors with characters of ``RARE``, and long ones, are read one by one, the others together."""
     rare = [len(tsv) > LONG or any(sign in tsv for sign in RARE) for tsv in tsvs]
     plain, odd = ([tsvs[n] for n in range(len(tsvs)) if rare[n] is kind] for kind in (False, True))
     found, fields = _together([_by_columns(plain) or _singly(plain), _singly(odd)])
@@ -299,7 +300,7 @@ def _position(digits_left: str) -> int:
 
 
 def _numbers(marks: Marks) -> Numbers | None:
-    """All positions, one after the other; None where some would be cut, or do not stand in their order."""
+    """All positions in sequence; None if some would be cut or are not in order."""
     spaces = np.append(marks.opens[1:], len(marks.whole))[: len(marks.opens)] - 1
     starts = np.sort(np.concatenate([marks.closes + 2, marks.commas + 1]))
     ends = np.sort(np.concatenate([spaces, marks.commas]))
@@ -320,7 +321,7 @@ def _numbers(marks: Marks) -> Numbers | None:
 
 
 def _fields(marks: Marks, numbers: Numbers) -> list[bytes]:
-    """Of each lexeme its bytes, a zero, how many positions it has, and these, of two bytes each."""
+    """The field of each lexeme: its bytes, a zero, the number of positions, and these, two bytes each."""
     widths, counts = marks.closes - marks.opens - 1, marks.counts
     ends = np.cumsum(widths + 3 + 2 * counts)
     last = np.cumsum(marks.sizes)
@@ -347,6 +348,6 @@ def _fields(marks: Marks, numbers: Numbers) -> list[bytes]:
 
 
 def _put(data: NDArray[np.uint8], at: Numbers, numbers: Numbers) -> None:
-    """Numbers of two bytes each to these places."""
+    """Write numbers of two bytes to these places."""
     data[at] = numbers >> 8
     data[at + 1] = numbers & 0xFF

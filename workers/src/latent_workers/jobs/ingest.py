@@ -321,7 +321,7 @@ def _lacks_engine(parsed: ParsedDocument) -> bool:
 
 def _fingerprint(work: IngestContext, parsed: ParsedDocument, *, skipped_images: bool) -> str:
     if skipped_images:
-        return fingerprint_of_scans(work.fingerprint, "pictures left out")  # they are tried again
+        return fingerprint_of_scans(work.fingerprint, "images skipped")  # they are tried again
     if not parsed.scanned_pages:
         return work.fingerprint
     if parsed.ocr is not None and not parsed.ocr.complete:
