@@ -307,7 +307,7 @@ class TestTrouble:
             (EmbeddingFault.ZERO, IngestFailed, "zero"),
             (EmbeddingFault.MISSING, IngestFailed, "2 vectors for 3 texts"),
             (EmbeddingFault.HUGE, IngestFailed, "more than"),
-            (EmbeddingFault.WRONG_DIMS, IngestFailed, "answers 31 dimensions.*says 32"),
+            (EmbeddingFault.WRONG_DIMS, IngestFailed, "returns 31 dimensions.*says 32"),
         ],
     )
     async def test_what_will_not_pass_is_refused_at_once(
