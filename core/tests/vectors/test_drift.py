@@ -172,5 +172,5 @@ def test_vectors_of_another_width_and_what_is_not_finite_are_refused() -> None:
             adapter.adapt_query(wrong)
     with pytest.raises(Invalid, match="not finite"):
         adapter.adapt_query(np.full(6, np.nan))
-    with pytest.raises(Invalid, match="not finite|finite numbers"):
+    with pytest.raises(Invalid, match="not finite"):
         DriftAdapter.train(np.full((4, 4), np.inf), np.zeros((4, 4)))
