@@ -1,4 +1,4 @@
-"""The rounds of a container's search, as immutable data."""
+"""The channels of a search, and the rounds of a container's search as immutable data."""
 
 from __future__ import annotations
 
