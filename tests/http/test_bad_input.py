@@ -196,7 +196,7 @@ async def test_a_reference_that_cannot_be_a_file_is_not_found(
         for reference in references:
             body = {"container_id": HERE, "file_ref": reference}
             message = refused(await send(http, "POST", "/v1/containers/add", body), 404)
-            assert "no file below LLC_INGEST_ROOTS" in message
+            assert "no such file below LLC_INGEST_ROOTS" in message
     finally:
         closed.chmod(0o700)
 
@@ -223,7 +223,7 @@ async def test_a_container_without_text_takes_no_text(
     reference = (await client.upload("pictures", installation.folder / "lamp.txt")).file_ref
     body = {"container_id": "pictures", "file_ref": reference}
     answer = await http.post("/v1/containers/add", json=body)
-    assert "modalities lack 'text'" in refused(answer, 403)
+    assert "accepts no text: 'text' is missing" in refused(answer, 403)
     assert answer.json()["issues"][0]["code"] == "POLICY"
 
 

@@ -398,7 +398,7 @@ async def test_a_file_below_an_ingest_root_is_ingested_by_its_path(
     [
         ("empty.txt", b"", "empty"),
         ("blank.md", b" \n\n\t\n", "empty|blank|nothing|no text"),
-        ("picture.md", b"\x89PNG\r\n\x1a\n" + b"\0" * 64, "damaged picture"),
+        ("picture.md", b"\x89PNG\r\n\x1a\n" + b"\0" * 64, "damaged image"),
         ("broken.pdf", b"%PDF-1.7\nnonsense", "PDF"),
         ("noise.bin", random.Random(1).randbytes(4096), "binary"),
         ("none.jsonl", b"not json\n", "record"),

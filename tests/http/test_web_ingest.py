@@ -193,7 +193,7 @@ async def test_what_an_address_serves_is_read_by_its_own_parser(
         ("/port", "ports 80 and 443"),
         ("/circle", "more than 3 redirects"),
         ("/large", "LLC_MAX_UPLOAD_BYTES"),
-        ("/script", "holds no text that is shown"),
+        ("/script", "has no visible text"),
         ("/zip", "a ZIP archive"),
     ],
 )

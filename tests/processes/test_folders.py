@@ -242,7 +242,7 @@ async def test_a_part_of_a_listing_deletes_in_its_range_alone(
     outside = {"path": "a.txt", "bytes": 1, "mtime_ns": 1}
     refused = await http.post(listing, json={**body, "files": [outside]})
     assert refused.status_code == 400
-    assert "'a.txt' lies outside of the part" in refused.json()["issues"][0]["message"]
+    assert "'a.txt' is outside of the listed part" in refused.json()["issues"][0]["message"]
 
 
 async def test_a_folder_sent_in_parts_loses_what_vanished_between_them(

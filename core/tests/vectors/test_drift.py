@@ -133,7 +133,7 @@ def test_an_adapter_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     loaded = DriftAdapter.load(tmp_path / "a")
     np.testing.assert_array_equal(loaded.adapt_queries(new), adapter.adapt_queries(new))
     np.testing.assert_array_equal(ForwardMap.load(tmp_path / "f").apply(old), forward.apply(old))
-    with pytest.raises(AdapterUnreadable, match="other way"):
+    with pytest.raises(AdapterUnreadable, match="this adapter is a"):
         DriftAdapter.load(tmp_path / "f")
     with pytest.raises(AdapterUnreadable, match="cannot be read"):
         DriftAdapter.load(tmp_path / "nothing")
@@ -172,5 +172,5 @@ def test_vectors_of_another_width_and_what_is_not_finite_are_refused() -> None:
             adapter.adapt_query(wrong)
     with pytest.raises(Invalid, match="not finite"):
         adapter.adapt_query(np.full(6, np.nan))
-    with pytest.raises(Invalid, match="finite numbers"):
+    with pytest.raises(Invalid, match="not finite"):
         DriftAdapter.train(np.full((4, 4), np.inf), np.zeros((4, 4)))

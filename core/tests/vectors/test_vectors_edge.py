@@ -368,7 +368,7 @@ class TestStorage:
 
     async def test_a_full_disk_refuses_writes_and_still_answers(self, folder: Path) -> None:
         async with opened(folder, min_free_bytes=1 << 62) as index:
-            with pytest.raises(OutOfSpace, match="make room"):
+            with pytest.raises(OutOfSpace, match="free disk space"):
                 await index.upsert("c", POINTS)
             with pytest.raises(OutOfSpace):
                 await index.create_collection("d", 4)

@@ -163,7 +163,7 @@ async def test_a_document_deleted_during_a_merge_is_reported_as_overtaken(
     result = await take_in(harness, data, CONTAINER, merge=True, policy=ImportPolicy.REPLACE)
     assert (result["documents"], result["skipped"], result["overtaken"]) == (1, 0, 1)
     (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
-    assert "1 documents of the archive were not taken in" in job["warnings"][0]["message"]
+    assert "1 documents of the archive were skipped" in job["warnings"][0]["message"]
     await harness.settle()
     assert (await harness.examine()).clean
 

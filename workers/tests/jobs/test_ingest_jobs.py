@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from latent_core.db.connection import Database
-from latent_core.domain.errors import GatewayUnreachable, IngestFailed, TooLarge, Unavailable
+from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_workers import publishing
@@ -215,12 +215,12 @@ async def test_a_document_whose_embedder_is_unreachable_waits_with_that_cause_an
 ) -> None:
     await harness.add("a.txt", b"the lamp is lit")
     await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 1")
-    harness.embedder.failure = GatewayUnreachable("the embedder cannot be reached")
+    harness.embedder.failure = ServiceUnreachable("the embedder cannot be reached")
     for _ in range(3):
         await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
         job = await harness.claim()
         assert job is not None
-        assert isinstance(await harness.run(job), GatewayUnreachable)
+        assert isinstance(await harness.run(job), ServiceUnreachable)
     (row,) = await sql(harness.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
     assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
     assert row["cause"]["message"] == "the embedder cannot be reached"

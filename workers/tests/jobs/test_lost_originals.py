@@ -1,4 +1,4 @@
-"""Originals that are lost or damaged: the rest is saved all the same, and who adds them again brings them back."""
+"""Originals that are missing or damaged: the rest is saved all the same, and who adds them again brings them back."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_lost_blobs_are_skipped_by_an_archive_and_counted(
     job = await last(harness, JobKind.EXPORT)
     assert (job["state"], job["result"]["documents"]) == ("done", 2)
     assert job["result"]["lacking_blobs"] == 1
-    assert "1 originals or page images are lost or damaged" in job["warnings"][0]["message"]
+    assert "1 originals or page images are missing or damaged" in job["warnings"][0]["message"]
     async with harness.stack.db.transaction() as conn:
         kind = ArchiveKind.BACKUP if kept else ArchiveKind.EXPORT
         (archive,) = await archives.listed(conn, kind, [CONTAINER], 10)

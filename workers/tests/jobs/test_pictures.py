@@ -20,10 +20,10 @@ from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.chunk import Matrix, Modality, SourceType, Vector, number
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     LatentError,
     NotFound,
+    ServiceUnreachable,
     Unavailable,
 )
 from latent_core.domain.findings import Remedy
@@ -197,7 +197,7 @@ async def test_what_cannot_be_drawn_is_found_by_its_text_and_says_so(
     (row,) = await sql(harness.stack.db, CHUNKS)
     assert row["modality"] == "text"
     (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
-    assert "embedded by its text alone: the page renderer gave up" in str(job["warnings"])
+    assert "only its text is embedded: the page renderer gave up" in str(job["warnings"])
     assert (
         await harness.work(JobKind.RENDER) == []
     )  # that tries again, and tells of its own trouble
@@ -452,7 +452,7 @@ async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_att
 async def test_an_unreachable_embedder_costs_no_page_its_vector(harness: WorkerHarness) -> None:
     eyes(harness).refused, eyes(harness).refusal = (
         {"shade0"},
-        GatewayUnreachable("the embedder is away"),
+        ServiceUnreachable("the embedder is away"),
     )
     await harness.add("plates.pdf", leaves(255, 0))
     assert len(await harness.work(JobKind.INGEST)) == 1
@@ -476,7 +476,7 @@ async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_coun
     }
     refused = await refreshed(harness, **request)
     assert refused["state"] == "failed"
-    assert "2 of 4 pictures have no vector in the new space" in refused["cause"]["message"]
+    assert "2 of 4 images have no vector in the new space" in refused["cause"]["message"]
     job = await refreshed(harness, **request, force=True)
     assert job["state"] == "done", job["cause"]
     assert job["result"]["skipped_images"] == 2
@@ -484,7 +484,7 @@ async def test_a_refresh_without_many_of_its_pictures_switches_by_force_and_coun
         (w["details"].get("source_uri"), w["details"].get("page")) for w in refused["warnings"]
     }
     assert {("file:///plates.pdf", 2), ("file:///dark.png", 1)} <= named
-    assert "2 pages were left out" in str(job["warnings"])
+    assert "2 pages have no image vector" in str(job["warnings"])
     assert (await harness.examine()).clean
     eyes(harness).refused = set()
     again = await refreshed(harness, strategy="inplace")
@@ -501,4 +501,4 @@ async def test_a_refresh_by_an_embedder_that_refuses_every_picture_fails(
     eyes(harness).refused = {f"shade{n}" for n in range(5)}
     job = await refreshed(harness, strategy="parallel", to={"embedder": "vllm/other", "dims": DIMS})
     assert job["state"] == "failed"
-    assert "9 of 9 pictures have no vector in the new space" in job["cause"]["message"]
+    assert "9 of 9 images have no vector in the new space" in job["cause"]["message"]

@@ -208,7 +208,7 @@ async def test_pages_are_read_one_by_one_and_put_in_their_places(
         ("import time; time.sleep(600)", r"took longer than 6 s"),
         ("import os; os.kill(os.getpid(), 11)", "ended with status 1|crashed"),
         ("import os; os.abort()", r"Tesseract crashed \(signal 6\)"),
-        ("print('%%% no tsv')", "an answer that cannot be read"),
+        ("print('%%% no tsv')", "an invalid answer"),
         ("sys.exit('no such language')", "status 1: no such language"),
         ("b = [bytearray(1 << 24) for _ in range(1000)]", "status 1: .*MemoryError"),
         ("\nwhile True: sys.stdout.write('x' * 1000000)", "more than 16 MB of output"),
@@ -240,7 +240,7 @@ async def test_an_engine_that_fails_again_and_again_is_left_alone(
     parsed = await read(pdf(tmp_path / "a.pdf", 9), 9)
     crashed, untried = messages(parsed)
     assert "pages 1, 2, 3, 4 was" in crashed
-    assert "pages 5, 6, 7, 8, 9 was not read: not tried after 3 failures in a row" in untried
+    assert "pages 5, 6, 7, 8, 9 was not read: skipped after 3 consecutive failures" in untried
 
 
 @linux_only

@@ -130,8 +130,8 @@ async def test_a_thumbnail_has_its_longest_edge_and_small_images_stay_as_they_ar
     ("data", "why"),
     [
         (png_of_size(30_000, 30_000), "more than 100 million pixels"),
-        (png_of_size(300, 300), "damaged picture"),
-        (b"\xff\xd8\xff\xe0" + bytes(100), "damaged picture"),
+        (png_of_size(300, 300), "damaged image"),
+        (b"\xff\xd8\xff\xe0" + bytes(100), "damaged image"),
     ],
 )
 async def test_bombs_and_broken_pictures_are_refused_by_name(
@@ -151,7 +151,7 @@ async def test_of_several_images_in_a_file_the_first_is_read_and_the_others_are_
     frames = [Image.new("L", (60, 60), gray) for gray in (0, 100, 200)]
     path = saved(tmp_path / f"a.{form}", frames[0], save_all=True, append_images=frames[1:])
     (warning,) = (await parsed(sandbox, path)).warnings
-    assert warning.message.startswith("Only the first of 3 pictures")
+    assert warning.message.startswith("Only the first of 3 images")
     image = Image.open(io.BytesIO((await thumbnail(sandbox, path)).image)).convert("L")
     assert image.getpixel((30, 30)) == pytest.approx(0, abs=10)
 

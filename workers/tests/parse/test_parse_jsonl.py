@@ -66,7 +66,7 @@ def test_records_are_read_with_their_meta(tmp_path: Path) -> None:
         ('{"text": "no id"}', "needs an '_id'"),
         ('{"_id": true, "text": "x"}', "needs an '_id'"),
         ('{"_id": " ", "text": "x"}', "needs an '_id'"),
-        ('{"_id": "a"}', "neither title nor text"),
+        ('{"_id": "a"}', "title and text are empty"),
         ('{"_id": "a", "text": ["x"]}', "'text' is list, not text"),
         ('{"_id": "a", "text": "x", "n": NaN}', "NaN"),
         ('{"_id": "a", "text": "x", "n": ' + "[" * 100_000, "not valid JSON"),

@@ -163,9 +163,9 @@ NO_PAGES = (
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (NO_PAGES, "no pages"),
-        (b"%PDF-1.7 and nothing more", "damaged beyond repair|no pages"),
-        (b"this is text", "damaged beyond repair|no pages"),
+        (NO_PAGES, "without pages"),
+        (b"%PDF-1.7 and nothing more", "is damaged, or not a PDF|without pages"),
+        (b"this is text", "is damaged, or not a PDF|without pages"),
         (b"", "is empty"),
     ],
 )

@@ -123,7 +123,7 @@ def test_code_is_kept_as_code_with_its_indentation() -> None:
     ]
 
 
-@pytest.mark.parametrize(("data", "words"), [(b"", "is empty"), (b" \n\t\r\n ", "white space")])
+@pytest.mark.parametrize(("data", "words"), [(b"", "is empty"), (b" \n\t\r\n ", "is empty")])
 def test_a_file_with_nothing_to_read_is_refused_by_name(data: bytes, words: str) -> None:
     with pytest.raises(IngestFailed, match=rf"'a.txt'.*{words}"):
         text.parse(source(data))

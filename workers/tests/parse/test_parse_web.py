@@ -416,7 +416,7 @@ async def test_a_page_without_words_is_refused_by_name(
 ) -> None:
     file = tmp_path / "a.html"
     await asyncio.to_thread(file.write_bytes, data)
-    with pytest.raises(IngestFailed, match=r"'a\.html' (is empty|holds no)"):
+    with pytest.raises(IngestFailed, match=r"'a\.html' (is empty|has no)"):
         await parse_file(sandbox, file, name="a.html", source_type=SourceType.WEB)
 
 

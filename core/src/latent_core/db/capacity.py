@@ -1,4 +1,5 @@
-"""Whether the stores have free space. Checked before work is accepted, so that no accepted job has to wait for space.
+"""Whether the stores have free space, and the age of the oldest transaction. Space is checked before work is
+accepted, so that no accepted job waits for it.
 
 A store on this machine is measured. The free space of a server is not known: after it reported a full disk, no work
 is accepted for a minute. The next write then shows whether it is still full. Searches and deletions still work.

@@ -1,4 +1,4 @@
-"""Texts and tokens sent to remote embedders and their cost, by job and by container."""
+"""Texts and tokens sent to remote embedders, their cost by job and by container, and the shared rate limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of uploads: bytes that wait for their ingest."""
+"""Rows of uploads, whose bytes wait for their ingest, and the bytes uploaded per day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The context of every repair."""
+"""What repairs share: their context, and the pauses of a doctor run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chunk: the unit that is retrieved, with its exact place."""
+"""A chunk, the unit of retrieval, with its exact place; and the types of vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A document: one source in one container."""
+"""A document, one source in one container, and the meta of its sender."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of doctor: differences between the stores with their repairs, and notes."""
+"""The report of doctor (differences between the stores, repairs, notes), and images that were skipped."""
 
 from __future__ import annotations
 

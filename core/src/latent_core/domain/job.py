@@ -1,4 +1,4 @@
-"""Queued work, and the claim by which a worker holds it (DESIGN §8)."""
+"""Jobs, and the claim of a worker on a job (DESIGN §8); and the kinds of archives."""
 
 from __future__ import annotations
 

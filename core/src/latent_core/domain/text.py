@@ -1,4 +1,4 @@
-"""Checks of external text and data: every store can keep valid ones unchanged."""
+"""Rules of text that is stored or shown, and the names of languages."""
 
 from __future__ import annotations
 

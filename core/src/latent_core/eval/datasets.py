@@ -1,4 +1,5 @@
-"""Judged sets on disk, in the layout of BEIR: ``queries.jsonl`` and ``qrels/test.tsv`` (or ``qrels.tsv``).
+"""Judged sets on disk, in the layout of BEIR: ``queries.jsonl`` and ``qrels/test.tsv`` (or ``qrels.tsv``); and
+query sets.
 
 The corpus must be ingested first, as a JSONL corpus: judgements name documents by their ``_id``.
 """

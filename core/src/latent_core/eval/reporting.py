@@ -1,4 +1,4 @@
-"""From judged answers to a report: means, intervals, gates, comparison, suggestion."""
+"""From judged answers to a report: means, bootstrap intervals, gates, comparison, suggestion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process selected PDFs: queued ones keep their job, failed ones are queued again."""
+"""Requests for work on stored documents: process PDFs, extract a page as PDF, read an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store the vectors of a generation before it becomes visible."""
+"""Store the vectors of a generation before it becomes visible, and request dedup for its chunks."""
 
 from __future__ import annotations
 

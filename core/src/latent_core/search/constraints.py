@@ -1,4 +1,4 @@
-"""Constraints on every hit besides the filter: quoted phrases, exact terms, regular expressions, paths.
+"""Constraints on every hit: the filter, quoted phrases, exact terms, regular expressions, paths.
 
 If few chunks meet a constraint, it lists them in time and the search covers only these. Otherwise each candidate is
 checked.

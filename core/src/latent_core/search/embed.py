@@ -1,4 +1,4 @@
-"""Vectors of the query's words and picture: one embedding per model, shared by all containers."""
+"""Vectors of the query's words and image: one embedding per model, shared by all containers."""
 
 from __future__ import annotations
 

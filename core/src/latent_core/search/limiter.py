@@ -1,4 +1,4 @@
-"""The limit of concurrent searches of one process.
+"""The limits of a search: concurrent searches of one process, and the characters of an answer.
 
 A search is mostly CPU work. Twenty searches on two cores are all late and take longer together than one after the
 other, so a search waits for a free slot, in order of arrival. While it waits for a remote model or reranker, it holds

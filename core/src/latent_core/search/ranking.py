@@ -1,4 +1,4 @@
-"""Order the fused candidates of all containers: first rerank the head, then apply freshness."""
+"""Order the fused candidates of all containers: rerank the head, apply freshness, remove near-duplicates."""
 
 from __future__ import annotations
 

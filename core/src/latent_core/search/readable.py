@@ -1,4 +1,4 @@
-"""Proof of the right to read a container; searches accept only this type."""
+"""Proof of the right to read a container, which searches require; and the stores of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An archive's documents, batch by batch, as an import takes them in. Verify the archive first."""
+"""Batches of documents in an archive: read for an import (verify the archive first), written by an export."""
 
 from __future__ import annotations
 

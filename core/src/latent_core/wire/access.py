@@ -1,4 +1,4 @@
-"""The audit trail."""
+"""Tokens and the audit trail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base classes of requests and of paged answers."""
+"""Base classes of requests and answers, and shared field types."""
 
 from __future__ import annotations
 

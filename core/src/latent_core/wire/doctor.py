@@ -1,4 +1,4 @@
-"""The doctor: compare the stores, and repair what differs."""
+"""Doctor, health and the list of MCP tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents: add, list, show."""
+"""Documents: add, upload, list, listing of a folder, document search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evaluations: the queries, the search setups and the results."""
+"""Evaluation: the request, the report, and saved runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of documents: text, images and single-page PDFs."""
+"""Pages of documents (text, images, single-page PDFs) and the progress of PDFs."""
 
 from __future__ import annotations
 

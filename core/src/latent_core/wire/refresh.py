@@ -1,4 +1,4 @@
-"""Refresh: another embedding space or new vectors, and one step back."""
+"""Refresh: the request, its plan, its gates and its report; and the states of spaces."""
 
 from __future__ import annotations
 

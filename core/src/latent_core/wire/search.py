@@ -1,4 +1,4 @@
-"""A search hit: a chunk with its score, reasons, position, age and lineage."""
+"""Search: the request, the hits, and the diagnostics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of blobs: the intent before the bytes, the presence after them."""
+"""Rows of blobs: the intent before the bytes, the presence after them, and the garbage."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def reading(name: str) -> Iterator[None]:
     except UnidentifiedImageError as exc:
         raise IngestFailed(f"'{name}' is a damaged image: its header cannot be read") from exc
     except _BROKEN as exc:
-        raise IngestFailed(f"'{name}' is a damaged picture: {str(exc)[:200]}") from exc
+        raise IngestFailed(f"'{name}' is a damaged image: {str(exc)[:200]}") from exc
 
 
 def opened(file: BinaryIO) -> Image.Image:
