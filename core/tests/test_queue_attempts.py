@@ -8,9 +8,9 @@ import pytest
 
 from latent_core.db.connection import Database
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     LatentError,
     LimitReached,
+    ServiceUnreachable,
     StoreFull,
     UpstreamError,
     UpstreamOverload,
@@ -39,7 +39,7 @@ PAUSE_SECONDS: Final = 120
 LATE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=False)
 LATE_ALONE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=True)
 UNCOUNTED: Final = [
-    GatewayUnreachable("Qdrant is not available; the log says why"),
+    ServiceUnreachable("Qdrant is not available; the log says why"),
     UpstreamOverload("Qdrant accepts no more requests now"),
     LimitReached("the embedder accepts no more now (429)"),
     StoreFull("Qdrant has no space left on its disk", service="qdrant"),
@@ -58,7 +58,7 @@ async def test_a_refused_connection_costs_no_attempt_for_30_minutes(database: Da
     for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
         held = await must_take(database)
         assert held.attempts == 1
-        await retry_or_fail(database, held, GatewayUnreachable("the embedder cannot be reached"))
+        await retry_or_fail(database, held, ServiceUnreachable("the embedder cannot be reached"))
         await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
     waiting = await view(database, job_id)
     assert (waiting.state, waiting.attempts) == (JobState.QUEUED, 0)

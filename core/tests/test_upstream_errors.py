@@ -19,8 +19,8 @@ from urllib3.exceptions import (
 
 from latent_core.blobs import s3_errors
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     LatentError,
+    ServiceUnreachable,
     StoreFull,
     UpstreamError,
     UpstreamOverload,
@@ -42,7 +42,7 @@ REFUSED = NewConnectionError(POOL, "refused")  # type: ignore[arg-type]  # as ur
         (503, "SlowDown", UpstreamOverload),
         (429, "", UpstreamOverload),
         (507, "XMinioStorageFull", StoreFull),
-        (403, "InvalidAccessKeyId", GatewayUnreachable),
+        (403, "InvalidAccessKeyId", ServiceUnreachable),
     ],
 )
 def test_an_error_answer_of_s3_counts_unless_it_is_a_limit_a_full_store_or_a_refused_key(
@@ -59,8 +59,8 @@ def test_an_error_answer_of_s3_counts_unless_it_is_a_limit_a_full_store_or_a_ref
         (InvalidResponseError(500, "text/html", "<html>"), UpstreamError),
         (MaxRetryError(POOL, "/b", ResponseError("too many 502 error responses")), UpstreamError),
         (MaxRetryError(POOL, "/b", ProtocolError("connection broken")), UpstreamError),
-        (MaxRetryError(POOL, "/b", REFUSED), GatewayUnreachable),
-        (MaxRetryError(POOL, "/b", ConnectTimeoutError("late")), GatewayUnreachable),
+        (MaxRetryError(POOL, "/b", REFUSED), ServiceUnreachable),
+        (MaxRetryError(POOL, "/b", ConnectTimeoutError("late")), ServiceUnreachable),
         (MaxRetryError(POOL, "/b", ReadTimeoutError(POOL, "/b", "late")), UpstreamTimeout),
         (ReadTimeoutError(POOL, "/b", "late"), UpstreamTimeout),
     ],
@@ -79,8 +79,8 @@ def test_s3_is_unreachable_only_when_it_does_not_take_the_connection(
     [
         (UnexpectedResponse(500, "-", b"{}", httpx.Headers()), UpstreamError),
         (ResponseHandlingException(httpx.ReadError("reset")), UpstreamError),
-        (ResponseHandlingException(httpx.ConnectError("refused")), GatewayUnreachable),
-        (ResponseHandlingException(httpx.ConnectTimeout("late")), GatewayUnreachable),
+        (ResponseHandlingException(httpx.ConnectError("refused")), ServiceUnreachable),
+        (ResponseHandlingException(httpx.ConnectTimeout("late")), ServiceUnreachable),
         (ResponseHandlingException(httpx.ReadTimeout("late")), UpstreamTimeout),
         (TimeoutError(), UpstreamTimeout),
         (ResourceExhaustedResponse("429", 3), UpstreamOverload),

@@ -300,7 +300,7 @@ async def test_a_search_of_all_says_so_when_it_left_some_out(
     async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as browser:
         await browser.post("/login", data={"token": harness.tokens["owner"]})
         page = await browser.get("/console/search?q=glass")
-        assert "not all answered" in page.text
+        assert "partial results" in page.text
         assert "List the ones you need" in page.text
         page = await browser.get(f"/console/search?q=glass&c={VAULT}")
         assert "List the ones you need" not in page.text

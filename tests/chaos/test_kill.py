@@ -266,7 +266,8 @@ async def drained(run: Run) -> None:
             return not (still or running) and time.monotonic() - run.killed_at > GARBAGE_SECONDS
 
         await eventually(quiet, seconds=DRAIN_SECONDS, what="the queue to be empty")
-        assert [job async for job in client.jobs(states=(JobState.FAILED,))] == []
+        failed = [job async for job in client.jobs(states=(JobState.FAILED,))]
+        assert [(job.kind, job.attempts, job.cause) for job in failed] == []
 
         async def none_failed() -> bool:  # those of a deleted container are forgotten with it
             return not (await jobs_by_state(client))["failed"]

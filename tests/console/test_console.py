@@ -134,7 +134,7 @@ async def test_a_person_signs_in_with_a_token_and_sees_what_the_containers_hold(
     await stranger.page.get_by_role("link", name="Containers").click()
     card = stranger.page.get_by_role("listitem").filter(has_text="Lighthouse")
     await expect(card).to_contain_text("3")
-    await expect(card).to_contain_text("well")
+    await expect(card).to_contain_text("ok last ingest")
     (cookie,) = await stranger.page.context.cookies()
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
@@ -222,7 +222,7 @@ async def test_a_hit_links_to_its_page_with_text_and_to_its_source(
     await expect(page).to_contain_text("Chapter 2 tells of the whale")
     await expect(desk.page.locator(".chunks .chosen")).to_contain_text("whale")
     assert all(await desk.images_shown())
-    lineage = desk.page.get_by_role("region", name="Where it comes from")
+    lineage = desk.page.get_by_role("region", name="Source and lineage")
     await expect(lineage).to_contain_text("file:///whales.pdf")
     await expect(lineage).to_contain_text("openai/test")
     await desk.page.get_by_role("link", name="Next", exact=True).click()

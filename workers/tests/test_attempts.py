@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from latent_core.db.connection import Database
-from latent_core.domain.errors import GatewayUnreachable, UpstreamError
+from latent_core.domain.errors import ServiceUnreachable, UpstreamError
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.api.openai import OpenAiEmbedder
@@ -113,7 +113,7 @@ async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
         doc_id = await harness.add("a.txt", b"the lamp is lit")
         for _ in range(OUTAGE_SECONDS // PAUSE_SECONDS):
             (trouble,) = await harness.work(JobKind.INGEST)
-            assert isinstance(trouble, GatewayUnreachable)
+            assert isinstance(trouble, ServiceUnreachable)
             embedders.time.now += PAUSE_SECONDS
             await sql(database, TIME_PASSES, seconds=PAUSE_SECONDS)
         (row,) = await sql(database, INGEST_OF, doc_id=doc_id)

@@ -13,7 +13,7 @@ from latent_core.backends import ProcessFolders, open_blobs, open_vectors
 from latent_core.db import capacity
 from latent_core.db.capacity import REMEMBERED_SECONDS, SERVICES, CapacityGuard
 from latent_core.db.connection import Connection, Database
-from latent_core.domain.errors import GatewayUnreachable, OutOfSpace, Service, StoreFull
+from latent_core.domain.errors import OutOfSpace, Service, ServiceUnreachable, StoreFull
 from latent_core.domain.job import JobState
 from latent_core.queue.requeue import retry_or_fail
 from latent_core.settings import load_settings
@@ -71,7 +71,7 @@ async def test_what_a_worker_met_is_known_to_every_gateway_that_asks(conn: Conne
 
 async def test_other_errors_and_stores_of_this_machine_are_not_remembered(conn: Connection) -> None:
     guard = CapacityGuard(servers=frozenset({"postgres"}))
-    guard.heard(GatewayUnreachable("gone"))
+    guard.heard(ServiceUnreachable("gone"))
     guard.heard(OutOfSpace("of one upload"))
     guard.heard(StoreFull("on this disk", service="minio"))
     await capacity.note_full(conn, "minio")

@@ -22,12 +22,12 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     Invalid,
     LatentError,
     Misconfigured,
     RateLimited,
+    ServiceUnreachable,
     Unavailable,
     UpstreamError,
     UpstreamOverload,
@@ -158,7 +158,7 @@ class TestTrouble:
         async with EmbeddingServer() as gone:
             address = gone.base_url
         embedder = embedder_for(address, time=time)
-        with pytest.raises(GatewayUnreachable, match="cannot be reached"):
+        with pytest.raises(ServiceUnreachable, match="cannot be reached"):
             await embedder.embed_query("x")
         await embedder.close()
 
@@ -257,7 +257,7 @@ class TestTrouble:
         with pytest.raises(UpstreamError, match="500") as all_texts:
             await patient.embed_documents(TEXTS)
         assert all_texts.value.counts_as_attempt
-        with pytest.raises(GatewayUnreachable, match="times in a row") as left_alone:
+        with pytest.raises(ServiceUnreachable, match="times in a row") as left_alone:
             patient.raise_if_unreachable()
         assert not left_alone.value.counts_as_attempt
 

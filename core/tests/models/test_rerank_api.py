@@ -24,7 +24,7 @@ from latent_core.models.rerank.api import (
     ApiReranker,
     Dialect,
     RerankEndpoint,
-    RetryPolicy,
+    RerankRetryPolicy,
     dialect_of,
     endpoint_of,
     read_scores,
@@ -63,7 +63,7 @@ def reranker_at(
 ) -> ApiReranker:
     return ApiReranker(
         RerankEndpoint(url, key, "reranker-1", dialect),
-        retry_policy=RetryPolicy(attempts=attempts, first_wait=0.25),
+        retry_policy=RerankRetryPolicy(attempts=attempts, first_wait=0.25),
         sleep=(naps or Naps()).sleep,
         jitter=lambda _, high: high,
     )
@@ -220,7 +220,7 @@ class TestTrouble:
         self, server: RerankServer
     ) -> None:
         hasty = ApiReranker(
-            RerankEndpoint(server.url(), KEY), retry_policy=RetryPolicy(longest_pause=0.05)
+            RerankEndpoint(server.url(), KEY), retry_policy=RerankRetryPolicy(longest_pause=0.05)
         )
         patient = reranker_at(server.url())
         server.misbehave(RerankFault.RATE_LIMITED, times=2, retry_after="3600")

@@ -12,11 +12,11 @@ import pytest
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     Issue,
     IssueCode,
     LimitReached,
+    ServiceUnreachable,
     StoreFull,
     TimedOut,
     Unavailable,
@@ -113,7 +113,7 @@ async def test_of_a_kind_that_runs_one_at_a_time_the_next_job_waits_for_the_firs
     [
         (IngestFailed("bad"), JobState.FAILED, IssueCode.INGEST_FAIL, "failed"),
         (Unavailable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
-        (GatewayUnreachable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
+        (ServiceUnreachable("away"), JobState.QUEUED, IssueCode.UNAVAILABLE, "paused"),
         (LimitReached("no more"), JobState.QUEUED, IssueCode.RATE_LIMIT, "paused"),
         (KeyError("oops"), JobState.QUEUED, IssueCode.UNAVAILABLE, "retried"),
         (
@@ -154,7 +154,7 @@ async def test_the_last_attempt_at_a_job_fails_and_one_before_it_is_tried_again(
 async def test_a_job_whose_cancellation_was_requested_is_cancelled_and_not_retried(
     database: Database,
 ) -> None:
-    for error in (Unavailable("away"), GatewayUnreachable("away")):
+    for error in (Unavailable("away"), ServiceUnreachable("away")):
         await put(database)
         held = await must_take(database)
         async with database.transaction() as conn:

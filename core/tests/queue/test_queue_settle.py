@@ -12,13 +12,13 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.db.connection import Database
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     Issue,
     IssueCode,
     LatentError,
     LimitReached,
     RateLimited,
+    ServiceUnreachable,
     Unavailable,
     UpstreamTimeout,
 )
@@ -121,10 +121,10 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
     await retry_or_fail(database, await must_take(database), KeyError("of its own"))
     error: LatentError
     for error in [
-        GatewayUnreachable("refused"),
+        ServiceUnreachable("refused"),
         LimitReached("used up"),
         UpstreamTimeout("it hangs", counts_as_attempt=False),
-        *[GatewayUnreachable("refused")] * 7,
+        *[ServiceUnreachable("refused")] * 7,
     ]:
         await let_delays_pass(database)
         held = await must_take(database)
@@ -151,9 +151,9 @@ async def test_a_job_that_waits_for_a_service_outside_spends_no_attempt_however_
 async def test_an_outage_after_another_error_counts_anew(database: Database) -> None:
     (job_id,) = await put(database)
     for error in (
-        GatewayUnreachable("refused"),
+        ServiceUnreachable("refused"),
         Unavailable("of its own"),
-        GatewayUnreachable("refused"),
+        ServiceUnreachable("refused"),
     ):
         await let_delays_pass(database)
         await retry_or_fail(database, await must_take(database), error)

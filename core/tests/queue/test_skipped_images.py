@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     Invalid,
     LatentError,
@@ -13,6 +12,7 @@ from latent_core.domain.errors import (
     NotFound,
     OutOfSpace,
     RateLimited,
+    ServiceUnreachable,
     TooLarge,
     Unavailable,
 )
@@ -24,7 +24,7 @@ def test_what_is_refused_or_lost_is_about_the_picture(kind: type[LatentError]) -
     assert is_about_the_picture(kind("no"), last_attempt=False)
 
 
-@pytest.mark.parametrize("kind", [GatewayUnreachable, Misconfigured, OutOfSpace, RateLimited])
+@pytest.mark.parametrize("kind", [ServiceUnreachable, Misconfigured, OutOfSpace, RateLimited])
 def test_trouble_of_the_service_is_never_about_a_picture(kind: type[LatentError]) -> None:
     assert not is_about_the_picture(kind("no"), last_attempt=True)
 
@@ -66,7 +66,7 @@ def test_a_document_lives_without_its_only_picture_if_it_has_words(
 
 
 def test_an_error_that_is_not_about_the_picture_is_raised_as_it_is() -> None:
-    trouble = GatewayUnreachable("gone")
-    with pytest.raises(GatewayUnreachable) as raised:
+    trouble = ServiceUnreachable("gone")
+    with pytest.raises(ServiceUnreachable) as raised:
         SkippedImages(last_attempt=True).add("a", trouble)
     assert raised.value is trouble

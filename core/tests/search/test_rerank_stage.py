@@ -20,7 +20,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.manifest.model import Rerank, SearchMode
-from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RetryPolicy
+from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RerankRetryPolicy
 from latent_core.models.rerank.resolve import Reranker, Rerankers
 from latent_core.search.rerank import (
     MAX_SECONDS,
@@ -203,7 +203,7 @@ class TestTrouble:
                 server.misbehave(kind, times=99)
             reranker = ApiReranker(
                 RerankEndpoint(server.url(), SecretStr("sk-secret")),
-                retry_policy=RetryPolicy(attempts=1),
+                retry_policy=RerankRetryPolicy(attempts=1),
             )
             late = kind is RerankFault.SILENT
             found = await reordered(reranker, seconds=0.05 if late else 30.0)

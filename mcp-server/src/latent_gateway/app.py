@@ -116,12 +116,12 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     agents.install(app)
     site.install(app)
     envelope.install(app, stack.capacity.heard)
-    # The last one stands outermost.
+    # The last one is the outermost.
     app.add_middleware(AuthMiddleware, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(McpGuard, names=GatewayNames.of(settings))
     app.add_middleware(CompressionMiddleware)
     app.add_middleware(TelemetryMiddleware, metrics=RequestMetrics(stack.metrics))
-    app.add_middleware(ResponseHeaders)  # around all that answer, errors that nobody foresaw too
+    app.add_middleware(ResponseHeaders)  # around all answers, also those of unexpected errors
     return app
 
 
@@ -177,8 +177,8 @@ def _refuse_to_be_alone(settings: Settings) -> None:
 def _listen(settings: Settings) -> socket.socket:
     """Bind before anything starts, so that a port in use is an error at once."""
     family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-    # With the protocol named, asyncio sets TCP_NODELAY on its connections: else a body that follows
-    # its head waits for the client's delayed acknowledgement, 40 ms an answer.
+    # With an explicit protocol, asyncio sets TCP_NODELAY. Otherwise a body that follows its head
+    # waits 40 ms for the client's delayed acknowledgement.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -186,7 +186,7 @@ def _listen(settings: Settings) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as exc:
         listening.close()
-        refuse_taken(settings)  # then another port is not what is lacking
+        refuse_taken(settings)  # then another port would not help
         raise Conflict(
             f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with LLC_PORT",
             port=settings.port,
@@ -207,7 +207,7 @@ async def _answer(
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     if server.started:
-        gc.freeze()  # modules and the like stay: full collections that look at them stop the loop for 0.1 s
+        gc.freeze()  # modules stay: full collections over them would stop the loop for 0.1 s
         port = listening.getsockname()[1]
         announce(f"http://{settings.bind}:{port}", stack.token_place)
     await task
@@ -219,7 +219,7 @@ def server_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        # Else whoever sends X-Forwarded-For from this machine says where it comes from.
+        # Otherwise any process on this machine could forge its address with X-Forwarded-For.
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=",".join(settings.trusted_proxies),
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

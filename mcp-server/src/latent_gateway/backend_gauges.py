@@ -34,7 +34,7 @@ class Gauges:
         look = self._look
         if look is None or look.done():
             look = self._look = asyncio.create_task(self._looked(), name="service-probes")
-        # Whoever hangs up does not end it for the others.
+        # A caller that disconnects does not cancel it for the others.
         return await asyncio.shield(look)
 
     async def refresh(self) -> None:
@@ -105,9 +105,7 @@ async def _probe(service: str, probe: Callable[[], Awaitable[object]]) -> bool:
         cause = f"no answer within {PROBE_SECONDS:g} s"
     except LatentError as exc:
         cause = exc.message
-    except (
-        Exception
-    ) as exc:  # nobody foresaw it: whatever it is, the service does not answer as it should
+    except Exception as exc:  # unexpected: the service counts as down
         logger.exception("probe_failed", extra={"service": service})
         cause = type(exc).__name__
     else:

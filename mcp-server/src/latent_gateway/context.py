@@ -78,7 +78,7 @@ class StreamLimiter:
         """Count a stream; ``RateLimited`` if there are too many. ``give_back`` ends it."""
         if self._open.total() >= self._max_streams:
             raise _too_many(f"{self._max_streams} event streams are open")
-        # The owner's token is shared by everything of an installation that has no other.
+        # All clients of an installation without other tokens share the owner's token.
         if not principal.is_owner and self._open[principal.name] >= self._max_per_principal:
             raise _too_many(f"{self._max_per_principal} of your event streams are open")
         self._open[principal.name] += 1

@@ -62,9 +62,7 @@ def json_answer(
 def _json(content: Any) -> bytes:
     try:
         return orjson.dumps(content)
-    except (
-        TypeError
-    ):  # a message quotes what the caller sent: numbers over 64 bits, lone surrogates
+    except TypeError:  # a message quotes the caller's input: numbers over 64 bits, lone surrogates
         return json.dumps(content, default=str).encode()
 
 

@@ -140,7 +140,7 @@ def _forget(folder: Path, container_id: str) -> list[str]:
         except (
             OSError,
             ValueError,
-        ):  # not ours, or not to be written; or other files stand beside it
+        ):  # not our template, not writable, or its folder has other files
             pass
         if os.path.exists(path):
             stays.append(path.relative_to(folder).as_posix())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from latent_core.db.capacity import CapacityGuard
-from latent_core.domain.errors import GatewayUnreachable, StoreFull
+from latent_core.domain.errors import ServiceUnreachable, StoreFull
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
 from latent_gateway.backend_gauges import Gauges
@@ -75,7 +75,7 @@ async def test_many_probes_at_once_are_one_look_which_outlives_whoever_hangs_up(
 
 
 async def test_an_error_that_nobody_foresaw_makes_a_service_down_and_no_more() -> None:
-    services = Services(trouble={"qdrant": KeyError("odd"), "minio": GatewayUnreachable("gone")})
+    services = Services(trouble={"qdrant": KeyError("odd"), "minio": ServiceUnreachable("gone")})
     services.answers.set()
     message = await gauges_of(services).services()
     assert message == {"postgres": True, "qdrant": False, "minio": False}
@@ -89,7 +89,7 @@ async def test_a_gauge_that_cannot_be_read_leaves_the_others_and_the_page() -> N
 
 
 async def test_a_full_store_is_reported_even_when_it_has_stopped() -> None:
-    services = Services(trouble={"postgres": GatewayUnreachable("its log cannot grow")})
+    services = Services(trouble={"postgres": ServiceUnreachable("its log cannot grow")})
     services.answers.set()
     services.capacity.heard(StoreFull("no space left", service="postgres"))
     await gauges_of(services).refresh()

@@ -27,7 +27,7 @@ TEXTS_PER_STEP: Final = 256
 """Texts of one job between two lease checks and progress updates."""
 
 
-class EmbedderLookup(Protocol):
+class SpaceEmbedders(Protocol):
     def for_space(self, space: Space) -> Embedder: ...
 
 
@@ -36,7 +36,7 @@ class DocumentEmbedding:
 
     def __init__(
         self,
-        embedders: EmbedderLookup,
+        embedders: SpaceEmbedders,
         db: Database,
         metrics: Metrics,
         read_picture: ReadPicture,

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from latent_core.db.connection import Database
-from latent_core.domain.errors import GatewayUnreachable, IngestFailed, TooLarge, Unavailable
+from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
 from latent_workers import publishing
@@ -190,6 +190,26 @@ async def test_images_drawn_for_a_document_that_was_deleted_meanwhile_are_collec
     assert (await harness.examine()).clean
 
 
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_missing_original_fails_the_drawing_of_pages_only_while_the_document_is_live(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, is_deleted: bool
+) -> None:
+    doc_id = await harness.add("a.md", b"# Lamp\n\nParaffin.\n")
+    await harness.work(JobKind.INGEST)
+
+    async def missing(*_given: Any) -> AsyncIterator[Any]:
+        if is_deleted:
+            async with harness.stack.db.transaction() as conn:
+                await delete_documents(
+                    conn, CONTAINER, [doc_id], principal="local:you", lease_seconds=LEASE_SECONDS
+                )
+        raise IngestFailed("cannot be read: No such file or directory")
+        yield
+
+    monkeypatch.setattr(render, "draw", missing)
+    assert len(await harness.work(JobKind.RENDER)) == (0 if is_deleted else 1)
+
+
 async def test_the_bytes_of_a_file_below_a_root_are_kept_while_it_is_ingested_and_tried_again(
     harness: WorkerHarness,
 ) -> None:
@@ -215,12 +235,12 @@ async def test_a_document_whose_embedder_is_unreachable_waits_with_that_cause_an
 ) -> None:
     await harness.add("a.txt", b"the lamp is lit")
     await sql(harness.stack.db, "UPDATE jobs SET max_attempts = 1")
-    harness.embedder.failure = GatewayUnreachable("the embedder cannot be reached")
+    harness.embedder.failure = ServiceUnreachable("the embedder cannot be reached")
     for _ in range(3):
         await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
         job = await harness.claim()
         assert job is not None
-        assert isinstance(await harness.run(job), GatewayUnreachable)
+        assert isinstance(await harness.run(job), ServiceUnreachable)
     (row,) = await sql(harness.stack.db, "SELECT kind, state, attempts, cause FROM jobs")
     assert (row["kind"], row["state"], row["attempts"]) == ("ingest", "queued", 0)
     assert row["cause"]["message"] == "the embedder cannot be reached"

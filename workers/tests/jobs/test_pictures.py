@@ -20,10 +20,10 @@ from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.chunk import Matrix, Modality, SourceType, Vector, number
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     IngestFailed,
     LatentError,
     NotFound,
+    ServiceUnreachable,
     Unavailable,
 )
 from latent_core.domain.findings import Remedy
@@ -452,7 +452,7 @@ async def test_an_embedder_that_fails_on_one_picture_is_believed_at_the_last_att
 async def test_an_unreachable_embedder_costs_no_page_its_vector(harness: WorkerHarness) -> None:
     eyes(harness).refused, eyes(harness).refusal = (
         {"shade0"},
-        GatewayUnreachable("the embedder is away"),
+        ServiceUnreachable("the embedder is away"),
     )
     await harness.add("plates.pdf", leaves(255, 0))
     assert len(await harness.work(JobKind.INGEST)) == 1

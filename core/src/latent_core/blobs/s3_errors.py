@@ -19,10 +19,10 @@ from urllib3.exceptions import (
 )
 
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     Invalid,
     LatentError,
     OutOfSpace,
+    ServiceUnreachable,
     StoreFull,
     Unavailable,
     UpstreamError,
@@ -77,7 +77,7 @@ def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
     logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
     if isinstance(reason, _ANSWERS):
         return UpstreamError("the S3 server failed; see the log")
-    return GatewayUnreachable("the S3 server is not available; see the log")
+    return ServiceUnreachable("the S3 server is not available; see the log")
 
 
 def refused(status: int, body: bytes) -> LatentError:
@@ -92,11 +92,11 @@ def _of_code(code: str, status: int) -> LatentError:
             "the S3 server has no space left: free space there and try again", service="minio"
         )
     if code in _KEYS:
-        return GatewayUnreachable(
+        return ServiceUnreachable(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"
         )
     if code == "NoSuchBucket":
-        return GatewayUnreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
+        return ServiceUnreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
     if code in _OVERLOADED or status == 429:

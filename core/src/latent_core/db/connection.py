@@ -32,9 +32,9 @@ from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 from typing_extensions import override
 
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     Invalid,
     LatentError,
+    ServiceUnreachable,
     StoreFull,
     TimedOut,
     Unavailable,
@@ -331,9 +331,9 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, errors.IdleInTransactionSessionTimeout):
         return TimedOut("Postgres ended the transaction because it was idle for too long")
     if isinstance(exc, PoolTimeout):
-        return GatewayUnreachable("no connection to Postgres became free in time: retry")
+        return ServiceUnreachable("no connection to Postgres became free in time: retry")
     if isinstance(exc, PoolClosed):
-        return GatewayUnreachable("the process is shutting down")
+        return ServiceUnreachable("the process is shutting down")
     if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
         return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
     if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
@@ -343,7 +343,7 @@ def translate(exc: psycopg.Error) -> LatentError | None:
     if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
         # The cause contains sockets and hosts, which the message must not show.
         logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return GatewayUnreachable(
+        return ServiceUnreachable(
             "Postgres is not available; see postgres_not_available in the log for the cause"
         )
     return None

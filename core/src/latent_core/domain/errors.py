@@ -11,7 +11,7 @@ LatentError
 ├── RateLimited   429  too many requests
 │   └── LimitReached   the shared limit of a service
 ├── Unavailable   503  a backing service is not available; retry
-│   ├── GatewayUnreachable  it accepts no request
+│   ├── ServiceUnreachable  it accepts no request
 │   ├── UpstreamError     it answered this request with an error
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
@@ -22,7 +22,7 @@ LatentError
     └── UpstreamTimeout   a backing service did not answer this request
 
 A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
-not count, since the request is not their cause: ``GatewayUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
+not count, since the request is not their cause: ``ServiceUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
 while no other call to that service succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
@@ -149,7 +149,7 @@ class Unavailable(LatentError):
     transient = True
 
 
-class GatewayUnreachable(Unavailable):
+class ServiceUnreachable(Unavailable):
     """A backing service accepts no request: it refuses connections or the key."""
 
     counts_as_attempt = False

@@ -20,7 +20,7 @@ from latent_core.bm25.packing import ChunkTerms, Tfs
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks, documents, duplicates, pages
-from latent_core.db.documents.chunks import ChunkRow
+from latent_core.db.documents.chunks import NewChunkRow
 from latent_core.db.documents.documents import LiveGeneration
 from latent_core.db.documents.pages import BlobRef, PageRow
 from latent_core.db.spaces import space_points, spaces
@@ -196,11 +196,11 @@ async def _note_spaces(
         await space_points.count_points(conn, container_id, collection_id, windows)
 
 
-def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> list[ChunkRow]:
+def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> list[NewChunkRow]:
     windows = staged.written.get(live_in) if live_in is not None else None
     counts = windows if windows is not None else [c.windows for c in staged.chunks]
     return [
-        ChunkRow(
+        NewChunkRow(
             doc_id=staged.doc_id,
             generation=staged.generation,
             container_id=container_id,

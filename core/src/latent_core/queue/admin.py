@@ -159,7 +159,7 @@ SELECT count(*) AS jobs FROM (
 
 
 @dataclass(frozen=True, slots=True)
-class JobList:
+class JobPage:
     """Jobs, newest first, and the cursor of the next page, if any."""
 
     jobs: list[JobView]
@@ -196,7 +196,7 @@ async def list_jobs(
     states: Collection[JobState] | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> JobList:
+) -> JobPage:
     """Jobs of these containers, newest first; all states by default. Raises ``Invalid`` for an unknown cursor."""
     parameters = {
         "container_ids": sorted(set(container_ids)),
@@ -206,7 +206,7 @@ async def list_jobs(
     }
     rows = await (await conn.execute(PAGE, parameters)).fetchall()
     jobs = await _views(conn, [row["id"] for row in rows])
-    return JobList(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
+    return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
 
 
 async def chosen(

@@ -22,7 +22,13 @@ from latent_core.search.exact import Match, Matches
 from latent_core.search.fuse import RankedList
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
-from latent_core.search.rounds import ChannelCandidates, Round, Scope, bm25_channel, vector_channel
+from latent_core.search.rounds import (
+    ChannelCandidates,
+    Round,
+    SearchScope,
+    bm25_channel,
+    vector_channel,
+)
 from latent_core.search.time_budget import ContainerBudget
 from latent_core.wire.search import ContainerStatus
 
@@ -191,7 +197,7 @@ class ContainerSearch:
             )
         return this
 
-    async def _scope(self, this: Round) -> Scope:
+    async def _scope(self, this: Round) -> SearchScope:
         """The scope of the previous round. The first round computes it; a later one again if a broad filter rejects too much."""
         if this.scope is None:
             return await self._constrained(await self._filtered(SELECTIVE))
@@ -200,12 +206,12 @@ class ContainerSearch:
             return replace(again, candidate_checks=this.scope.candidate_checks)
         return this.scope
 
-    async def _filtered(self, limit: int) -> Scope:
+    async def _filtered(self, limit: int) -> SearchScope:
         """The chunks that a selective filter allows. A broad or slow filter is checked on the candidates instead."""
         if not self._part.condition:
-            return Scope()
+            return SearchScope()
         begun = perf_counter()
-        scope = Scope()
+        scope = SearchScope()
         with suppress(TimeoutError, TimedOut):
             async with self._budget.filter.limit(), self._stores.db.reading() as conn:
                 allowed = await chunks.allowed(
@@ -215,11 +221,13 @@ class ContainerSearch:
                     limit,
                     collection_id=self._part.container.space.collection_id,
                 )
-            scope = Scope(allowed if allowed.complete else None, is_broad=not allowed.complete)
+            scope = SearchScope(
+                allowed if allowed.complete else None, is_broad=not allowed.complete
+            )
         self.result.add_timing("filter", perf_counter() - begun)
         return scope
 
-    async def _constrained(self, scope: Scope) -> Scope:
+    async def _constrained(self, scope: SearchScope) -> SearchScope:
         """Restrict the scope to chunks that meet the constraints. A constraint that cannot list its chunks is checked on
         the candidates."""
         if not self._constraints:
@@ -241,13 +249,15 @@ class ContainerSearch:
                     among,
                     collection_id=self._part.container.space.collection_id,
                 )
-            scope = Scope(allowed)
+            scope = SearchScope(allowed)
         if self._exact_constraint is not None:
             self.result.matches = self._exact_constraint.matches.by_chunk_no
         self.result.add_timing("constraints", perf_counter() - begun)
         return replace(scope, candidate_checks=tuple(after))
 
-    async def _candidates(self, name: str, depth: int, scope: Scope) -> ChannelCandidates | None:
+    async def _candidates(
+        self, name: str, depth: int, scope: SearchScope
+    ) -> ChannelCandidates | None:
         if scope.is_empty:
             return ChannelCandidates(np.empty(0, np.int64), np.empty(0, np.float64), exhausted=True)
         if name == EXACT:
@@ -332,7 +342,7 @@ class ContainerSearch:
         )
 
     async def _join(
-        self, found: ChannelCandidates, scope: Scope, judged: dict[int, UUID | None]
+        self, found: ChannelCandidates, scope: SearchScope, judged: dict[int, UUID | None]
     ) -> None:
         """Add each chunk_no to ``judged`` with its document, or None if it is not visible. Known ones are not read
         again: ``judged`` belongs to one round."""
@@ -347,7 +357,9 @@ class ContainerSearch:
         judged.update((chunk_no, live.get(chunk_no)) for chunk_no in unknown)
         self.result.add_timing("join", perf_counter() - begun)
 
-    async def _meeting_constraints(self, live: dict[int, UUID], scope: Scope) -> dict[int, UUID]:
+    async def _meeting_constraints(
+        self, live: dict[int, UUID], scope: SearchScope
+    ) -> dict[int, UUID]:
         """Chunks that meet the constraints that had no list of chunks; none when time runs out."""
         try:
             for constraint in scope.candidate_checks if live else ():

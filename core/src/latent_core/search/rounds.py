@@ -64,7 +64,7 @@ async def bm25_channel(
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SearchScope:
     """The chunks a round searches, as far as filter and constraints could list them."""
 
     allowed: AllowedChunks | None = None
@@ -86,7 +86,7 @@ class Round:
     number: int = 0
     """Of one ``run``, from 1; 0 before the first."""
     depth: int = DEPTH // 2
-    scope: Scope | None = None
+    scope: SearchScope | None = None
     """None: not computed yet."""
     found: Mapping[str, ChannelCandidates] = field(default_factory=dict)
     """By channel, of this round or an earlier one."""

@@ -16,14 +16,14 @@ from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.wire.containers import ContainerState
 
 
-class ModelLookup(Protocol):
+class ArchiveModels(Protocol):
     """Finds the model of a manifest's embedder."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
 
 def with_model(
-    models: ModelLookup, manifest: Manifest
+    models: ArchiveModels, manifest: Manifest
 ) -> tuple[Manifest, EmbeddingModel, list[str]]:
     """The manifest with an available model, that model, and the pins that were dropped for it.
 

@@ -42,7 +42,7 @@ async def doctor(
         elif not caller.is_owner:
             container_ids = [c.id for c in await access.all_owned(conn, caller)]
     try:
-        # The deadline stands outside: what it breaks off gives the lock back.
+        # The timeout is the outer block, so that a cancelled run releases the lock.
         async with asyncio.timeout(LONGEST_SECONDS), checks.alone(shared.stack.db):
             report = await _examined(shared, caller.name, body, container_ids, request_id)
     except TimeoutError as exc:
@@ -92,7 +92,7 @@ async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> 
     try:
         files = await asyncio.to_thread(read_folder, shared.settings.manifests)
     except Invalid as exc:
-        if whole:  # it names files of whatever container
+        if whole:  # the message names files of any container
             report.checks["manifests"] = exc.message
         return
     async with shared.stack.db.transaction() as conn:

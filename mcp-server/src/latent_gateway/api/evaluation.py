@@ -38,7 +38,7 @@ async def evaluate(
         golden = await asyncio.to_thread(golden_of, shared.settings.manifests, container.id)
         body = body.model_copy(update={"golden": golden})
     questions_of(container, body)
-    setups_of(container, body)  # here, and not when half of the questions are asked
+    setups_of(container, body)  # an invalid request fails here, and not in the middle of the job
     async with shared.stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
         job_id = await enqueue(

@@ -88,7 +88,7 @@ async def accept_source(
         container = await access.writable(conn, caller, body.container_id)
         await shared.quotas.check_queue(conn, caller)
         await shared.stack.capacity.check(conn)
-        # The container first, then the upload's row: everybody's order of locks.
+        # Lock order: the container first, then the upload's row.
         await access.held(conn, container)
         if isinstance(reference, WebAddress):
             source = _page(container, reference, shared.settings)
@@ -242,5 +242,5 @@ def _file_below(root: Path, reference: str) -> Path | None:
     try:
         path = (root / reference).resolve()
         return path if path.is_relative_to(root) and path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, forbidden; NUL; links in a circle
+    except (OSError, ValueError, RuntimeError):  # too long or forbidden; NUL; a loop of links
         return None

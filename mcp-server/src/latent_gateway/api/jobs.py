@@ -211,7 +211,7 @@ async def requeue_failed(
 
     Stops when the queue is full: ``remaining`` counts the other jobs, and ``Retry-After`` says when to try again.
     """
-    # A refresh that failed is begun again one by one: there may be only one.
+    # Failed refreshes are requeued one by one: a container can have only one.
     but = {JobKind.REFRESH} if TokenScope.ADMIN in caller.scopes else REQUESTED_BY_ADMINS
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
@@ -258,7 +258,7 @@ class RequeueRun:
         self.reached = str(job_id)
         try:
             await admin.requeue(conn, job_id)
-        except (Conflict, NotFound):  # a newer job does its work, or somebody was faster
+        except (Conflict, NotFound):  # a newer job replaces it, or another request requeued it
             self.left += 1
             return True
         self.moved.append(job_id)
@@ -292,7 +292,7 @@ async def _check_open(conn: Connection, job: JobView) -> None:
     if not job.container_id:
         return
     refreshes = job.kind is JobKind.REFRESH
-    if refreshes:  # as a new one: it keeps others from beginning meanwhile
+    if refreshes:  # as for a new refresh: no other one can start in the meantime
         await spaces.lock(conn, job.container_id)
     state = await containers.hold(conn, job.container_id)
     if state is not None and state is not ContainerState.ACTIVE:

@@ -89,4 +89,4 @@ async def _made(
     if job is not None and job.state is JobState.FAILED:
         cause = job.cause.message if job.cause else f"job {job_id} failed"
         raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
-    return source  # not in time, or the document changed meanwhile, or the job was cancelled
+    return source  # a timeout, a changed document, or a cancelled job

@@ -41,7 +41,7 @@ async def list_pages(
         document = await readable_document(conn, caller, doc_id)
         drawn = await _lack(
             conn, document
-        )  # before its pages: those of a job that is done are all there
+        )  # read before the pages: once the job is done, all of them exist
         rows = await pages.listed(conn, doc_id, after=after, limit=limit + 1)
         lack = drawn if drawn.drawing or not _complete(rows) else None
     answer = PagesPage(

@@ -102,7 +102,7 @@ async def _picture(
     try:
         image = await shared.stack.blobs.get(Sha256(found.sha256))
         media_type(image)
-    except LatentError as error:  # of another format, or lost, or the store is away
+    except LatentError as error:  # another format, a missing blob, or the store does not answer
         return None, _issue(error.code, error.message)
     return EmbeddedQueryImage(image, found.sha256, words), None
 
@@ -128,7 +128,7 @@ async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Ima
             ) from exc
         text = "\n".join(await chunk_texts.beginning(conn, doc_id, MAX_CHARS))
         if document.source_type != SourceType.IMAGE:
-            return _ImageReference(text, None)  # no picture of it is the whole
+            return _ImageReference(text, None)  # no single image shows the whole document
         row = await pages.one(conn, doc_id, 1)
         return _ImageReference(text, row["image_sha256"] if row is not None else None)
 

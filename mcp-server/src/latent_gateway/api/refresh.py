@@ -152,5 +152,5 @@ def _says_something(file: Path) -> bool:
     try:
         golden_data: Any = orjson.loads(file.read_bytes())
     except (OSError, ValueError):
-        return True  # what is wrong with it is said when it is read
+        return True  # read_golden reports the error
     return not isinstance(golden_data, dict) or bool(golden_data.get("queries"))

@@ -149,7 +149,7 @@ class Quotas:
         """The length of the whole queue, at most a second old, plus the jobs admitted since."""
         now = self._clock()
         if self._counted_at is None or now - self._counted_at > DEPTH_SECONDS:
-            self._counted_at = now  # before the wait: who comes meanwhile goes by the last count
+            self._counted_at = now  # set before the await: concurrent callers use the last count
             self._depth = await admin.queued(conn, max_count=self._queue)
         self._depth += 1
         return self._depth - 1

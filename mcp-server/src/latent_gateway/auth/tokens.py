@@ -107,7 +107,7 @@ class TokenRegistry:
         try:
             return await self._judged(token, digest(token))
         except Unauthorized:
-            # Only now: behind a proxy all come from one address, and a good token must not wait for its neighbours.
+            # Only after a failure: clients behind a proxy share one address, and valid tokens must not be limited.
             self._attempts.check(address)
             self._attempts.failed(address)
             raise

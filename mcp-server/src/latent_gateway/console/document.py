@@ -1,4 +1,4 @@
-"""The page of a document: a page image beside its text, its chunks, and its provenance."""
+"""The page of a document: a page image next to its text, its chunks, and its provenance."""
 
 from __future__ import annotations
 

@@ -54,9 +54,7 @@ async def _parts(shared: Gateway, look: Look) -> AsyncIterator[bytes]:
     while now() < until and not shared.stack.closing.is_set():
         try:
             drawn = await look()
-        except (
-            LatentError
-        ):  # the session or the right has ended: the page itself says so when it is read again
+        except LatentError:  # the session or permission has ended: a reload of the page shows why
             yield event("end", "")
             return
         if drawn.html != sent:

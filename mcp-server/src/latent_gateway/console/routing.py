@@ -38,7 +38,7 @@ def check_origin(request: Request) -> None:
         return
     origins = request.headers.getlist("origin")
     host = request.headers.get("host", "").lower()
-    # The scheme is not compared: behind a proxy that ends TLS ours is another than the browser's.
+    # The scheme is not compared: behind a proxy that ends TLS, it differs from the browser's.
     if len(origins) != 1 or not host or _host_of(origins[0]) != host:
         raise ForeignOrigin(
             "this request does not come from a page of this console: open the console and try again there"
@@ -62,7 +62,7 @@ TITLES: Final = {
     429: "Too many requests",
     503: "Not available",
     504: "Too slow",
-    507: "No room",
+    507: "Storage full",
 }
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]

@@ -185,6 +185,6 @@ def _shown(form: SearchForm, answer: SearchResponse | None) -> dict[str, object]
     following = None
     if answer is not None and answer.next_cursor is not None:
         following = f"/console/search?{urlencode(form.parameters(cursor=answer.next_cursor))}"
-    # Embedding runs beside the other stages: counted with them it would count twice.
+    # Embedding runs in parallel with the other stages, so it is not added to them.
     spent = sum(ms for stage, ms in answer.timings.items() if stage != "embed") if answer else 0.0
     return {"answer": answer, "notes": notes, "following": following, "milliseconds": spent}

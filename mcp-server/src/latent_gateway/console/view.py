@@ -21,7 +21,7 @@ PLACES: Final = {
     "console.css": ("latent_gateway.console", "static/console.css", "text/css"),
     "console.js": ("latent_gateway.console", "static/console.js", "text/javascript"),
     "icon.svg": ("latent_gateway.console", "static/icon.svg", "image/svg+xml"),
-    # The wheel carries htmx for Django; nothing else of it is used, and Django is not installed.
+    # The wheel contains htmx for Django. Only this file is used, and Django is not installed.
     "htmx.js": ("django_htmx", "static/django_htmx/htmx-2.min.js", "text/javascript"),
 }
 ASSET_HEADERS: Final = {
@@ -78,7 +78,7 @@ POLICY: Final = "; ".join(
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    # Not no-referrer: browsers would then hide the origin of our own forms, which is checked.
+    # Not no-referrer: browsers would then hide the origin of our own forms, and it is checked.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",

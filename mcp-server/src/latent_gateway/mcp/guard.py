@@ -85,11 +85,11 @@ class McpGuard:
             except Forbidden as error:
                 answer = error_answer(error, scope["latent.request_id"])
                 answer.headers["Connection"] = (
-                    "close"  # a body that was not read is not the next request
+                    "close"  # the unread body must not be parsed as the next request
                 )
                 await answer(scope, receive, send)
                 return
-            # White space around a value is no part of it (RFC 9110 5.5); the SDK compares values as they come.
+            # White space around a value is not part of it (RFC 9110 5.5), but the SDK compares raw values.
             scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         await self._app(scope, receive, send)
 

@@ -117,7 +117,7 @@ class _TextSoFar:
             return None
         taken = _beginning(rest, self._left)
         if not self._parts and not taken:
-            taken = rest[:1]  # whatever the budget, the reading goes on
+            taken = rest[:1]  # always advance, even with a tiny budget
         if len(taken) <= len(between):
             return ReadPosition(row.chunk_no, shared)
         self._parts.append(taken)

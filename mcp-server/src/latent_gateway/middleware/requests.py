@@ -78,7 +78,7 @@ class TelemetryMiddleware:
 
         try:
             await self._app(scope, receive, noting)
-        except Exception as exc:  # the outermost loop of a request: it logs and answers
+        except Exception as exc:  # the outermost frame of a request: it logs and answers
             if status:
                 raise
             await _unforeseen(exc, request_id)(scope, receive, noting)
@@ -105,7 +105,7 @@ class TelemetryMiddleware:
             extra={
                 "request_id": request_id,
                 "method": scope["method"],
-                "path": scope["path"],  # never the query string: it may hold a signature
+                "path": scope["path"],  # never the query string: it may contain a signature
                 "status": status,
                 "latency_ms": round(seconds * 1000, 2),
             },

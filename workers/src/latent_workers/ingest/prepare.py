@@ -19,7 +19,7 @@ from latent_core.db.containers import Container
 from latent_core.db.documents.documents import Attempt, LiveGeneration
 from latent_core.db.documents.pages import PageRow
 from latent_core.domain.chunk import DraftChunk, SourceType, number
-from latent_core.domain.errors import GatewayUnreachable, NotFound
+from latent_core.domain.errors import NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
 from latent_core.domain.versions import HANDLER, recipe
@@ -265,7 +265,7 @@ async def embed(
     async def store() -> None:
         failpoint("ingest.before_vectors")
         # No document is to blame for that; one whose container is deleted is cancelled.
-        with cleanup.requeued(as_=GatewayUnreachable):
+        with cleanup.requeued(as_=ServiceUnreachable):
             await stage_vectors(
                 deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint
             )

@@ -23,7 +23,7 @@ from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
 from latent_core.queue.lease import amend
 from latent_core.runtime.failpoint import failpoint
-from latent_core.transfer import import_container as founding
+from latent_core.transfer import import_container
 from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload
@@ -53,7 +53,7 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         if payload.merge:
             container, skipped_images = await _there(deps, payload), []
         else:
-            manifest, model, unlike = founding.with_model(deps.stack.embedders, manifest)
+            manifest, model, unlike = import_container.with_model(deps.stack.embedders, manifest)
             container, payload = await _made(ctx, deps, manifest, model, payload)
             skipped_images += unlike
         target = ImportTarget(
@@ -95,11 +95,11 @@ async def _made(
         await hold(conn, ctx.job)
         if not await rows.founded(conn, manifest.id, ctx.job.id):
             payload = payload.model_copy(update=FRESH)
-            await founding.found(
+            await import_container.found(
                 conn, manifest, model, job_id=ctx.job.id, principal=ctx.job.principal
             )
             await amend(conn, ctx.job, payload.model_dump(mode="json"))
-        container = await founding.hidden(conn, manifest)
+        container = await import_container.hidden(conn, manifest)
     failpoint("import.before_collection")
     await stack.vectors.create_collection(
         container.space.collection(), container.space.dims, layout_of(manifest)

@@ -10,7 +10,7 @@ from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks, pages
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import IngestFailed
+from latent_core.domain.errors import IngestFailed, NotFound
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
@@ -25,7 +25,12 @@ PAGES_PER_BATCH: Final = 16
 async def render(ctx: JobContext, deps: Deps) -> None:
     """Draw the pages of a generation and store them in batches, while it is live."""
     async with cleanup_on_failure(ctx, deps):
-        await _render(ctx, deps)
+        try:
+            await _render(ctx, deps)
+        except (IngestFailed, NotFound):
+            # The document was replaced or deleted during the job, and its original is garbage by now.
+            if await _is_live(ctx, deps):
+                raise
 
 
 async def _render(ctx: JobContext, deps: Deps) -> None:
@@ -34,10 +39,7 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
         raise IngestFailed(f"job {ctx.job.id} has no document")
     async with deps.stack.db.reading() as conn:
         container = await containers.get(conn, ctx.job.container_id)
-        live = container is not None and await pages.is_live(
-            conn, ctx.job.doc_id, payload.generation
-        )
-    if container is None or not live:
+    if container is None or not await _is_live(ctx, deps):
         return  # something newer has its own render job
     batch = DrawnPages()
     async with aclosing(draw(ctx, deps, container.manifest, payload)) as drawn:
@@ -48,6 +50,14 @@ async def _render(ctx: JobContext, deps: Deps) -> None:
                     return
                 batch = DrawnPages()
     await _note(ctx, deps, ctx.job.doc_id, payload, batch, last=True)
+
+
+async def _is_live(ctx: JobContext, deps: Deps) -> bool:
+    payload = RenderPayload.model_validate(ctx.job.payload)
+    async with deps.stack.db.reading() as conn:
+        return ctx.job.doc_id is None or await pages.is_live(
+            conn, ctx.job.doc_id, payload.generation
+        )
 
 
 async def _note(

@@ -137,7 +137,7 @@ INLINE_POINTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkRow:
+class NewChunkRow:
     """A chunk with the data that its publication adds."""
 
     doc_id: UUID
@@ -235,7 +235,7 @@ class AllowedChunks:
     """False when more chunks than the limit match: the filter is broad, and the lists are empty."""
 
 
-async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
+async def insert(conn: Connection, rows: Sequence[NewChunkRow]) -> None:
     """Write chunks by COPY, in the caller's transaction."""
     async with conn.cursor() as cursor:
         async with cursor.copy(COPY) as copy:
@@ -246,7 +246,7 @@ async def insert(conn: Connection, rows: Sequence[ChunkRow]) -> None:
                 await copy.write_row((row.container_id, row.chunk.chunk_no, row.signature))
 
 
-def _copied(row: ChunkRow) -> tuple[Any, ...]:
+def _copied(row: NewChunkRow) -> tuple[Any, ...]:
     draft, place = row.chunk.draft, row.chunk.draft.place
     if not draft.meta.keys() <= CHUNK_META:
         raise ValueError(f"filters do not read {sorted(draft.meta)} in chunks: see CHUNK_META")

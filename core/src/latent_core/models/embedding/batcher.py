@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from latent_core.domain.chunk import Matrix
-from latent_core.domain.errors import GatewayUnreachable, LatentError, TimedOut
+from latent_core.domain.errors import LatentError, ServiceUnreachable, TimedOut
 from latent_core.models.embedding.port import IN_FLIGHT, MAX_TEXTS, Embedder, RemoteEmbedderLimits
 
 logger = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Batcher:
             return np.empty((0, self.embedder.model.dims), np.float32)
         async with self._admission:
             if self._closed:
-                raise GatewayUnreachable("the embedder is closed: the process is ending")
+                raise ServiceUnreachable("the embedder is closed: the process is ending")
             caller = self._caller(texts, checkpoint, keep)
             self._callers.append(caller)
             self._wake()
@@ -230,7 +230,7 @@ class Batcher:
         try:
             await self._serve(batch)
         except asyncio.CancelledError:
-            self._fail(batch, GatewayUnreachable("the embedder is closed: the process is ending"))
+            self._fail(batch, ServiceUnreachable("the embedder is closed: the process is ending"))
             raise
         except Exception as exc:  # a bug: its callers must not wait for ever
             logger.exception("embedding_batch_failed", extra={"texts": batch.texts})
@@ -272,7 +272,7 @@ class Batcher:
             caller.fail(_copy(error))
 
     async def close(self) -> None:
-        """Cancel the batches in flight; their callers get ``GatewayUnreachable``. The embedder stays open."""
+        """Cancel the batches in flight; their callers get ``ServiceUnreachable``. The embedder stays open."""
         self._closed = True
         tasks = [*self._running, *([self._dispatcher] if self._dispatcher else [])]
         for task in tasks:
@@ -280,7 +280,7 @@ class Batcher:
         if tasks:
             await asyncio.wait(tasks)
         for caller in self._callers:
-            caller.fail(GatewayUnreachable("the embedder is closed: the process is ending"))
+            caller.fail(ServiceUnreachable("the embedder is closed: the process is ending"))
 
 
 async def _hand_out(caller: _EmbedCall, indices: Sequence[int], rows: Matrix) -> None:

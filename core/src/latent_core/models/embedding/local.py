@@ -22,7 +22,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 
 from latent_core.domain.chunk import Matrix, Vector
-from latent_core.domain.errors import GatewayUnreachable
+from latent_core.domain.errors import ServiceUnreachable
 from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import ModelTokenizer
@@ -172,7 +172,7 @@ class LocalEmbedder(TextsOnly):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise GatewayUnreachable("the embedder is closed: the process is ending")
+            raise ServiceUnreachable("the embedder is closed: the process is ending")
 
     async def close(self) -> None:
         """Waits for the current runs, which are short."""

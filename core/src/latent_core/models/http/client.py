@@ -16,9 +16,9 @@ import httpx
 import orjson
 
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     LatentError,
     LimitReached,
+    ServiceUnreachable,
     UpstreamError,
     UpstreamOverload,
     UpstreamTimeout,
@@ -128,7 +128,7 @@ class ModelHttpClient:
             async with asyncio.timeout(self._seconds):
                 answer = await self._send(request, max_bytes)
         except httpx.ConnectTimeout as exc:
-            raise GatewayUnreachable(
+            raise ServiceUnreachable(
                 f"{name} cannot be reached within {CONNECT_SECONDS:g} s"
             ) from exc
         except (TimeoutError, httpx.TimeoutException) as exc:
@@ -136,7 +136,7 @@ class ModelHttpClient:
         except httpx.HTTPError as exc:
             why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             if isinstance(exc, httpx.ConnectError):
-                raise GatewayUnreachable(f"{name} cannot be reached: {why}") from exc
+                raise ServiceUnreachable(f"{name} cannot be reached: {why}") from exc
             raise UpstreamError(f"{name} closed the connection: {why}") from exc
         self._health.succeeded()
         return answer

@@ -208,7 +208,7 @@ class RerankEndpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RerankRetryPolicy:
     """How errors are retried within the deadline of the call. Times in seconds."""
 
     attempts: int = 3
@@ -224,7 +224,7 @@ class ApiReranker:
         self,
         endpoint: RerankEndpoint,
         *,
-        retry_policy: RetryPolicy = RetryPolicy(),
+        retry_policy: RerankRetryPolicy = RerankRetryPolicy(),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from latent_core.domain.errors import GatewayUnreachable, LatentError, TimedOut, Unavailable
+from latent_core.domain.errors import LatentError, ServiceUnreachable, TimedOut, Unavailable
 from latent_core.vectors.edge.folder_owner import wait_until_free
 from latent_core.vectors.edge.link import Link, LinkLostError
 from latent_core.vectors.edge.protocol import BUSY_BYTES, BUSY_FILE, VectorOp, VectorReply
@@ -156,14 +156,14 @@ class Supervisor:
     async def _ready(self) -> Link:
         while self._link is None:
             if self._closed:
-                raise GatewayUnreachable("the vector engine is closed")
+                raise ServiceUnreachable("the vector engine is closed")
             await self._running.wait()
         return self._link
 
     def _late(self, op: VectorOp, seconds: float) -> LatentError:
         if self._running.is_set():
             return TimedOut(f"the vector engine did not answer {op} within {seconds:g} s")
-        return GatewayUnreachable(f"the vector engine is not running ({self._cause}): try again")
+        return ServiceUnreachable(f"the vector engine is not running ({self._cause}): try again")
 
     def _suspect(self, link: Link) -> None:
         """After a timeout: check whether the child still answers."""

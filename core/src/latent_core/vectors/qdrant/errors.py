@@ -20,10 +20,10 @@ from qdrant_client.http.exceptions import (
 
 from latent_core.domain.errors import (
     Conflict,
-    GatewayUnreachable,
     Invalid,
     LatentError,
     NotFound,
+    ServiceUnreachable,
     StoreFull,
     TimedOut,
     Unavailable,
@@ -72,7 +72,7 @@ def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentE
     logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
     if isinstance(source, httpx.TransportError) and not connecting:
         return UpstreamError("Qdrant closed the connection; see the log")
-    return GatewayUnreachable("Qdrant is not available; see the log")
+    return ServiceUnreachable("Qdrant is not available; see the log")
 
 
 def _refused(status: int, message: str, collection: str) -> LatentError:
@@ -86,7 +86,7 @@ def _refused(status: int, message: str, collection: str) -> LatentError:
     if status == 409:
         return Conflict(f"vector collection {collection} exists already", **details)
     if status in _KEY_REFUSED:
-        return GatewayUnreachable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
+        return ServiceUnreachable("Qdrant refuses the key: check LLC_QDRANT_API_KEY")
     if status in (400, 413, 422):
         return Invalid(f"Qdrant refuses the request ({status}): {message}", **details)
     if status == 408:

@@ -60,7 +60,7 @@ ADD: Final = Tool(
     name="containers.add",
     title="Add to a container",
     description=(
-        "Add one page or file to a container. It is fetched, read and indexed by a job: the answer names it. "
+        "Add one page or file to a container. A job fetches, parses and indexes it; the answer has its job_id. "
         "Adding the same source again replaces its earlier version."
     ),
     scope=Scope.INGEST,

@@ -20,7 +20,10 @@ class ExportArguments(Arguments):
         bool, Field(description="Without them an import embeds everything again.")
     ] = True
     blobs: Annotated[
-        bool, Field(description="With originals and page images; else these are only named.")
+        bool,
+        Field(
+            description="Include originals and page images; without them the file has only their names."
+        ),
     ] = True
 
 
@@ -63,8 +66,8 @@ EXPORT: Final = Tool(
     name="containers.export",
     title="Export a container",
     description=(
-        "A whole container as one file, for backups and other installations: the link to it when it is made, "
-        "else the job that makes it. For owners."
+        "Export a whole container as one file, for backups and other installations. Returns the link if the file exists, "
+        "else the job that creates it. For owners."
     ),
     scope=Scope.ADMIN,
     arguments=ExportArguments,

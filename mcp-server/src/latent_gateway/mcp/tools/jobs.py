@@ -23,7 +23,7 @@ MAX_WORDS_BYTES: Final = 1_000
 class JobArguments(Arguments):
     job_id: Annotated[int, Field(ge=1, lt=2**63)]
     wait_seconds: Annotated[
-        int, Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait for its end as long as this.")
+        int, Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait up to this long for its end.")
     ] = 0
 
 
@@ -55,9 +55,7 @@ class Job(ToolResult):
 async def get(call: ToolCall, arguments: JobArguments) -> Job:
     if not arguments.wait_seconds:
         return _job_view(await _look(call, arguments.job_id))
-    streams = (
-        call.shared.streams
-    )  # who waits asks the database again and again, as those who watch events
+    streams = call.shared.streams  # a waiting call polls the database like an event stream
     streams.take(call.caller)
     try:
         return _job_view(await _ended(call, arguments.job_id, arguments.wait_seconds))
@@ -124,16 +122,14 @@ def _advice(job: JobView) -> str | None:
         case JobState.QUEUED | JobState.RUNNING:
             return "Not done yet: call again with wait_seconds."
         case JobState.FAILED:
-            return (
-                "It failed for good; the cause says why. Put that right and add the source again."
-            )
+            return "The job failed and is not retried. Fix its cause, then add the source again."
     return None
 
 
 GET: Final = Tool(
     name="jobs.get",
-    title="How a job stands",
-    description="State, progress and cause of a job that containers_add named, at once or when it has ended.",
+    title="State of a job",
+    description="State, progress and error cause of a job by its job_id, at once or, with wait_seconds, when it has ended.",
     scope=Scope.READ,
     also=Scope.INGEST,
     arguments=JobArguments,

@@ -30,15 +30,15 @@ class RefreshArguments(Arguments):
     strategy: Annotated[
         Strategy,
         Field(
-            description="parallel: a new space beside the live one; inplace: the same space again; drift: an adapter; "
+            description="parallel: build a new space next to the live one; inplace: rebuild the live space; drift: an adapter; "
             "reparse: from the originals."
         ),
     ]
     to: Annotated[
         TargetArguments | None,
-        Field(description="The embedder to change to; default: the one it has. Drift needs it."),
+        Field(description="The new embedder; default: the current one. Required for drift."),
     ] = None
-    way: Annotated[Way | None, Field(description="Of drift: what the adapter maps.")] = None
+    way: Annotated[Way | None, Field(description="For drift: what the adapter maps.")] = None
     dry_run: Annotated[bool, Field(description="Return the cost and change nothing.")] = False
     force: Annotated[bool, Field(description="Switch even if a gate fails.")] = False
     keep_days: Annotated[

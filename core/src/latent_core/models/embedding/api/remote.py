@@ -14,10 +14,10 @@ import numpy as np
 
 from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import (
-    GatewayUnreachable,
     LatentError,
     Misconfigured,
     RateLimited,
+    ServiceUnreachable,
     Unavailable,
     UpstreamTimeout,
 )
@@ -283,7 +283,7 @@ class RemoteEmbedder:
         self._breaker.good()
 
     def raise_if_unreachable(self) -> None:
-        """Raise ``GatewayUnreachable`` while the breaker blocks requests."""
+        """Raise ``ServiceUnreachable`` while the breaker blocks requests."""
         seconds = self._breaker.left()
         if seconds > 0:
             raise self._closed(seconds)
@@ -316,8 +316,8 @@ class RemoteEmbedder:
         if seconds > 0:
             raise self._closed(seconds)
 
-    def _closed(self, seconds: float) -> GatewayUnreachable:
-        return GatewayUnreachable(
+    def _closed(self, seconds: float) -> ServiceUnreachable:
+        return ServiceUnreachable(
             f"{self._client.name} failed {self._breaker.failures} times in a row: the next try is in "
             f"{seconds:.0f} s",
             retry_after=seconds,
