@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 from typing import Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
@@ -243,3 +244,23 @@ async def test_a_collection_of_no_width_is_refused(server: QdrantServer) -> None
         await index.create_collection("c_none_text", 1)
         with pytest.raises(Conflict):
             await index.create_collection("c_none_text", 2)
+
+
+async def test_the_client_never_asks_for_compressed_responses() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server))
+        await index.create_collection("c_plain", 2)
+        await index.upsert("c_plain", points_of(unit([[1, 0]])))
+        await index.search("c_plain", QUERY, 1)
+        await index.close()
+        assert server.requests > 3
+        assert server.compressed == 0
+
+
+async def test_the_stand_in_compresses_for_clients_that_accept_it() -> None:
+    with QdrantServer() as server:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"{server.url}/collections")
+        assert answer.json()["result"] == {"collections": []}
+        assert answer.headers["Transfer-Encoding"] == "chunked"
+        assert server.compressed == 1

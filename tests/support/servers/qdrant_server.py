@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gzip
 import os
 import re
 import stat
@@ -73,6 +74,8 @@ class QdrantServer:
         self.engine = FakeQdrantEngine()
         self.api_key = api_key
         self.requests = 0
+        self.compressed = 0
+        """Responses that were compressed since the client accepts it; the server sends them in pieces."""
         self._plan: QdrantFaultPlan | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -212,13 +215,29 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: int, answer: Any) -> None:
         body = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
+        compress = "gzip" in self.headers.get("Accept-Encoding", "")
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
         if status == 429:
             self.send_header("Retry-After", "1")
+        if compress:
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if compress:
+            self._send_pieces(gzip.compress(body))
+        else:
+            self.wfile.write(body)
+
+    def _send_pieces(self, body: bytes) -> None:
+        """In chunks that leave one by one, as the server streams a compressed response."""
+        self.server.stand_in.compressed += 1
+        half = len(body) // 2
+        for piece in (body[:half], body[half:], b""):
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            self.wfile.flush()
 
     do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = _serve  # noqa: N815 - names that http.server calls
 

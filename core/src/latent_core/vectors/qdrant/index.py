@@ -440,6 +440,9 @@ def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClien
                 api_key=address.api_key.get_secret_value() if address.api_key else None,
                 timeout=math.ceil(deadline_seconds),
                 check_compatibility=False,  # it would print from another thread
+                # A compressed response comes in pieces, and the second one waits for a delayed
+                # acknowledgement: 48 ms per request instead of 5 (measured on Qdrant 1.18.3).
+                headers={"Accept-Encoding": "identity"},
                 # Set explicitly, or connections to this machine would not be kept.
                 limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
                 trust_env=False,
