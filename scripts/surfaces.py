@@ -45,7 +45,7 @@ class Change(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     path: str
-    kind: Literal["renamed", "reworded", "deleted"]
+    kind: Literal["renamed", "reworded", "deleted", "added"]
     why: str = Field(min_length=8)
 
 

@@ -50,6 +50,14 @@ def test_migrate_starts_the_embedded_server_and_stops_it(latent: Latent, data_di
     assert not (data_dir / "postgres" / "postmaster.pid").exists()
 
 
+def test_adopt_says_that_embedded_stores_need_no_adoption(latent: Latent, data_dir: Path) -> None:
+    result = latent("adopt", "--data-dir", data_dir)
+    assert result.code == 2
+    assert "nothing to adopt" in result.err
+    assert result.err.count("\n") == 1
+    assert not (data_dir / "postgres").exists()
+
+
 def test_migrate_is_refused_while_another_process_holds_the_data_directory(
     latent: Latent, data_dir: Path
 ) -> None:

@@ -166,7 +166,7 @@ async def test_pictures_come_from_where_the_page_did_whatever_address_readers_ha
 ) -> None:
     """So that the policy of the pages names nobody else, and none of them is blocked by it."""
     place = S3Address("https://blobs.example:9000", SecretStr("key"), SecretStr("secret"), "latent")
-    presigner = Presigner(place)
+    presigner = Presigner(place, "0123456789ab")
     monkeypatch.setattr(harness, "stack", replace(harness.stack, presigner=presigner))
     use(monkeypatch, harness, stack=harness.stack)
     page = await harness.ask_json("owner", "GET", f"/v1/documents/{harness.pdf_id}/pages/1")

@@ -14,6 +14,7 @@ import orjson
 import psycopg
 import pytest
 import pytest_asyncio
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import LatentError
@@ -338,3 +339,65 @@ async def test_the_api_names_an_unreachable_store(
         return not (await search(client, "away", "gull")).partial
 
     await eventually(whole, what="an answer that is whole again")
+
+
+async def test_two_installations_with_default_settings_leave_each_other_alone(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
+) -> None:
+    ours = Installation(install_root / "ours", settings, stores=own_stores(addresses))
+    theirs = Installation(install_root / "theirs", settings, stores=own_stores(addresses))
+    for one in (ours, theirs):
+        await one.start()
+        async with one.client() as client:
+            await client.create(manifest("same"))
+            await ingest(client, "same", "gulls.md", GULLS.encode())
+            await settled(client, "same")
+    kept = theirs.stored_blobs()
+    async with ours.client() as client:
+        report = await client.doctor(repair=True)
+        assert report.clean
+        assert not report.notes
+        await client.delete("same")
+
+        async def collected() -> bool:
+            return ours.stored_blobs() == 0
+
+        await eventually(collected, seconds=60)
+    async with theirs.client() as client:
+        assert (await client.doctor()).clean
+        assert len((await search(client, "same", "where do gulls nest?")).hits) == 1
+    assert theirs.stored_blobs() == kept > 0
+    for one in (ours, theirs):
+        assert await one.stop() == 0
+
+
+async def test_a_restored_dump_is_refused_until_it_adopts_the_installation(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
+) -> None:
+    stores = own_stores(addresses)
+    original = Installation(install_root / "original", settings, stores=stores)
+    await original.start()
+    async with original.client() as client:
+        await client.create(manifest("moved"))
+        await ingest(client, "moved", "gulls.md", GULLS.encode())
+        await settled(client, "moved")
+    assert await original.stop() == 0
+    name = conninfo_to_dict(stores["LLC_POSTGRES_DSN"])["dbname"]
+    with psycopg.connect(addresses[POSTGRES], autocommit=True) as conn:
+        conn.execute(f"CREATE DATABASE {name}_copy TEMPLATE {name}".encode())
+    restored = stores | {
+        "LLC_POSTGRES_DSN": make_conninfo(stores["LLC_POSTGRES_DSN"], dbname=f"{name}_copy")
+    }
+    copy = Installation(install_root / "copy", settings, stores=restored)
+    with pytest.raises(AssertionError, match="is a copy of database"):
+        await copy.start()
+    code, adopted, err = await copy.cli("adopt", "--json")
+    assert code == 0, err
+    assert orjson.loads(adopted)["installation"]
+    await copy.start()
+    async with copy.client() as client:
+        assert (await client.doctor()).clean
+        assert len((await search(client, "moved", "where do gulls nest?")).hits) == 1
+    with pytest.raises(AssertionError, match="belongs to database"):
+        await original.start()
+    assert await copy.stop() == 0

@@ -26,11 +26,13 @@ EMBEDDED_ONLY: Final = {
     "test_processes_end_to_end": "looks at the processes of an embedded stack",
 }
 """Modules, and why they say nothing about servers."""
+BUCKET: Final = "latent"
+"""The default of LLC_S3_BUCKET."""
 CREATE: Final = SQL("CREATE DATABASE {name}")
 
 
 def own_stores(addresses: Mapping[str, str] = os.environ) -> dict[str, str]:  # noqa: TID251 - as above
-    """Settings of an installation that nobody else shares: a database, a bucket, collections of its own."""
+    """Settings of an installation: its own database, and the default collections and bucket of shared servers."""
     name = f"e2e_{uuid4().hex[:12]}"
     dsn = _address(addresses, servers.POSTGRES)
     with psycopg.connect(dsn, autocommit=True) as conn:
@@ -38,11 +40,9 @@ def own_stores(addresses: Mapping[str, str] = os.environ) -> dict[str, str]:  # 
     settings = {
         "LLC_POSTGRES_DSN": make_conninfo(dsn, dbname=name),
         "LLC_QDRANT_URL": _address(addresses, servers.QDRANT),
-        "LLC_QDRANT_PREFIX": f"{name}_",
         "LLC_S3_ENDPOINT": _address(addresses, servers.S3),
         "LLC_S3_ACCESS_KEY": addresses.get(servers.S3_ACCESS_KEY) or ACCESS_KEY,
         "LLC_S3_SECRET_KEY": addresses.get(servers.S3_SECRET_KEY) or SECRET_KEY,
-        "LLC_S3_BUCKET": name.replace("_", "-"),
         "LLC_MCP_TOKEN": TOKEN,
     }
     key = addresses.get(servers.QDRANT_KEY)
@@ -50,15 +50,18 @@ def own_stores(addresses: Mapping[str, str] = os.environ) -> dict[str, str]:  # 
 
 
 def stored_blobs(stores: Mapping[str, str]) -> int:
-    """How many blobs are in the bucket."""
+    """How many blobs of the installation are in the bucket."""
+    with psycopg.connect(stores["LLC_POSTGRES_DSN"]) as conn:
+        found = conn.execute("SELECT id FROM installation").fetchone()
     address = S3Address(
         stores["LLC_S3_ENDPOINT"],
         SecretStr(stores["LLC_S3_ACCESS_KEY"]),
         SecretStr(stores["LLC_S3_SECRET_KEY"]),
-        stores["LLC_S3_BUCKET"],
+        BUCKET,
     )
     client, _ = connect(address)
-    return sum(1 for _ in client.list_objects(address.bucket, prefix=PREFIX, recursive=True))
+    below = f"{found[0]}/{PREFIX}" if found else ""
+    return sum(1 for _ in client.list_objects(address.bucket, prefix=below, recursive=True))
 
 
 def _address(addresses: Mapping[str, str], name: str) -> str:

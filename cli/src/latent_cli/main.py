@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "gateway": "Start only a gateway, on external servers.",
     "worker": "Start only a worker, on external servers.",
     "migrate": "Bring the database to this release's schema.",
+    "adopt": "Make this database the one that may write to the installation's collections and bucket.",
     "container": "Create, list, describe, change and delete containers.",
     "token": "Create, list and revoke tokens.",
     "audit": "Print who changed what, newest first.",

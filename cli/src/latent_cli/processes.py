@@ -25,6 +25,14 @@ class MigrationResult(BaseModel):
     """Applied revisions, oldest first; empty if the schema was current."""
 
 
+class AdoptionResult(BaseModel):
+    """Result of ``adopt``."""
+
+    installation: str
+    holder: str
+    """``<system_identifier>/<oid>`` of the database."""
+
+
 def run_up(settings: Settings, announce: Announce) -> int:
     """Run gateway and worker in this process until SIGINT or SIGTERM."""
     from latent_gateway.app import serve
@@ -69,6 +77,14 @@ async def _migrate(settings: Settings) -> MigrationResult:
         async with EmbeddedPostgres(folder.path) as postgres:
             applied = await migrate(postgres.dsn)
     return MigrationResult(database=str(folder.postgres), applied=applied)
+
+
+def run_adopt(settings: Settings) -> AdoptionResult:
+    """Make the configured database the holder of its installation's data on the servers."""
+    from latent_core.stack import adopt
+
+    holder = asyncio.run(adopt(settings))
+    return AdoptionResult(installation=holder.id, holder=holder.holder)
 
 
 def _require_servers(settings: Settings, what: str) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.port import BlobStore
 from latent_core.domain.errors import Invalid
+from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.runtime.data_directory import DataDirectory, WorkFolder
 from latent_core.runtime.postgres import EmbeddedPostgres
 from latent_core.settings import Settings
@@ -69,7 +70,11 @@ async def open_postgres(services: AsyncExitStack, settings: Settings, place: Pro
 
 
 async def open_vectors(
-    services: AsyncExitStack, settings: Settings, place: ProcessFolders
+    services: AsyncExitStack,
+    settings: Settings,
+    place: ProcessFolders,
+    installation: Installation,
+    policy: MarkerPolicy,
 ) -> VectorIndex:
     index: VectorIndex
     if settings.qdrant_url is not None:
@@ -78,7 +83,7 @@ async def open_vectors(
         address = QdrantAddress(
             settings.qdrant_url, settings.qdrant_api_key, settings.qdrant_prefix
         )
-        index = await QdrantVectorIndex.open(address)
+        index = await QdrantVectorIndex.open(address, installation, policy)
     else:
         index = await EdgeVectorIndex.open(
             place.path / "vectors", min_free_bytes=max(MIN_FREE_BYTES, settings.min_free_bytes)
@@ -88,28 +93,33 @@ async def open_vectors(
 
 
 async def open_blobs(
-    services: AsyncExitStack, settings: Settings, place: ProcessFolders
+    services: AsyncExitStack,
+    settings: Settings,
+    place: ProcessFolders,
+    installation: Installation,
+    policy: MarkerPolicy,
 ) -> BlobStore:
     store: BlobStore
     if settings.s3_endpoint is not None:
         with _server_clients():
             from latent_core.blobs.s3 import S3BlobStore
-        store = await S3BlobStore.open(
-            _s3_address(settings, settings.s3_endpoint), place.tmp / "s3"
-        )
+        address = _s3_address(settings, settings.s3_endpoint)
+        store = await S3BlobStore.open(address, place.tmp / "s3", installation, policy)
     else:
         store = FileBlobStore(place.path / "blobs", place.tmp, min_free=settings.min_free_bytes)
     services.push_async_callback(store.close)
     return store
 
 
-def open_presigner(services: AsyncExitStack, settings: Settings) -> Presigner | None:
+def open_presigner(
+    services: AsyncExitStack, settings: Settings, installation: Installation
+) -> Presigner | None:
     """Signs direct links to the S3 server, if users can reach it."""
     if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
         return None
     with _server_clients():
         from latent_core.blobs.signing import Presigner
-    presigner = Presigner(_s3_address(settings, settings.s3_public_endpoint))
+    presigner = Presigner(_s3_address(settings, settings.s3_public_endpoint), installation.id)
     services.callback(presigner.close)
     return presigner
 

@@ -33,7 +33,8 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
 from latent_core.db.migrate import current_revision, migrate
-from latent_core.domain.errors import Conflict
+from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
 from latent_core.models.embedding.drift import StoredAdapters
 from latent_core.models.embedding.rate import SharedTextRate
@@ -116,7 +117,8 @@ class Stack:
                 await current_revision(settings.postgres_dsn.get_secret_value())
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
-            vectors = await open_vectors(services, settings, place)
+            holder, policy = await _identity(settings, db)
+            vectors = await open_vectors(services, settings, place, holder, policy)
             await ensure_collections(db, vectors, alone=settings.qdrant_url is None)
             embedders = EmbedderRegistry(settings, place.models, rate=_shared_rate(settings, db))
             embedders.keep_adapters_in(StoredAdapters(db))
@@ -128,7 +130,7 @@ class Stack:
                 db=db,
                 keywords=PostgresKeywordIndex(db),
                 vectors=vectors,
-                blobs=await open_blobs(services, settings, place),
+                blobs=await open_blobs(services, settings, place, holder, policy),
                 signer=await _signer(settings, db),
                 embedders=embedders,
                 metrics=Metrics(),
@@ -138,7 +140,7 @@ class Stack:
                 token_place=place.token_place,
                 rerankers=rerankers,
                 capacity=CapacityGuard.of(settings, place.tmp),
-                presigner=open_presigner(services, settings),
+                presigner=open_presigner(services, settings, holder),
                 process=name,
             )
             try:
@@ -164,6 +166,37 @@ async def _open_database(
             extra={"jobs": released, "cause": "the last process ended while it ran them"},
         )
     return db
+
+
+async def _identity(settings: Settings, db: Database) -> tuple[Installation, MarkerPolicy]:
+    """The installation, and what to do with its markers on servers. ``Misconfigured`` for a copied database whose
+    original may use the same servers."""
+    async with db.transaction() as conn:
+        holder = await installation.ensure_installation(conn)
+        if settings.qdrant_url is not None or settings.s3_endpoint is not None:
+            await installation.check_holder(conn, holder)
+        used = await installation.has_content(conn)
+    return holder, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE
+
+
+async def adopt(settings: Settings) -> Installation:
+    """Make the configured database the holder of its installation's data on the servers (``latent adopt``).
+
+    The former holder then stops writing within ``WRITE_CHECK_SECONDS`` and never removes anything again.
+    """
+    if settings.qdrant_url is None and settings.s3_endpoint is None:
+        raise Invalid(
+            "nothing to adopt: vectors and blobs are embedded, in the data directory. `latent adopt` is for "
+            "LLC_QDRANT_URL and LLC_S3_ENDPOINT"
+        )
+    async with AsyncExitStack() as services:
+        place = await open_place(services, settings)
+        db = await _open_database(services, settings, place, "adopt")
+        async with db.transaction() as conn:
+            holder = await installation.take_over(conn)
+        await open_vectors(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
+        await open_blobs(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
+    return holder
 
 
 def _shared_rate(settings: Settings, db: Database) -> SharedTextRate:

@@ -15,14 +15,24 @@ import pytest
 import urllib3
 from pydantic import SecretStr
 
-from latent_core.blobs.s3 import PROBE, LocalBlobCache, S3Address, S3BlobStore, connect, key_of
+from latent_core.blobs.s3 import (
+    MARKER,
+    PROBE,
+    LocalBlobCache,
+    S3Address,
+    S3BlobStore,
+    connect,
+    key_of,
+)
 from latent_core.blobs.s3_errors import refused
 from latent_core.blobs.signing import Presigner
 from latent_core.blobs.writer import store as keep
 from latent_core.db.connection import Database
-from latent_core.domain.errors import Invalid, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.errors import Invalid, Misconfigured, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.ids import Sha256
+from latent_core.domain.installation import MarkerPolicy
 from tests.support.contracts.blobs import LARGE, BlobStoreContract, listed, sha256_of
+from tests.support.installations import COPY, OTHER, OURS
 from tests.support.servers import launch as servers
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 
@@ -43,7 +53,7 @@ def address(endpoint: str) -> S3Address:
 
 @pytest.fixture(name="store")
 async def s3_store(address: S3Address, tmp_path: Path) -> AsyncIterator[S3BlobStore]:
-    store = await S3BlobStore.open(address, tmp_path)
+    store = await S3BlobStore.open(address, tmp_path, OURS, MarkerPolicy.CREATE)
     yield store
     await store.close()
 
@@ -64,7 +74,8 @@ async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(
     sha256 = await store.put(b"bytes")
     client, _ = connect(address)
     names = {one.object_name for one in client.list_objects(address.bucket, recursive=True)}
-    assert names == {f"sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}", PROBE}
+    blob = f"sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}"
+    assert names == {f"{OURS.id}/{name}" for name in (blob, PROBE, MARKER)}
     assert await listed(store) == [sha256]
 
 
@@ -86,7 +97,7 @@ async def test_a_server_that_does_not_take_conditions_is_written_to_without(
         return plain(self, method, url, **given)
 
     monkeypatch.setattr(urllib3.PoolManager, "request", request)
-    store = await S3BlobStore.open(address, tmp_path)
+    store = await S3BlobStore.open(address, tmp_path, OURS, MarkerPolicy.CREATE)
     assert not store.puts_if_absent
     store._if_absent = True  # it did at our start, and does not now
     assert await store.get(await store.put(b"bytes")) == b"bytes"
@@ -99,7 +110,7 @@ async def test_bytes_that_were_damaged_on_the_server_are_not_handed_out(
     sha256 = await store.put(LARGE)
     client, _ = connect(address)
     damaged = b"x" + LARGE[1:]
-    client.put_object(address.bucket, key_of(sha256), _file(damaged), len(damaged))
+    client.put_object(address.bucket, key_of(OURS.id, sha256), _file(damaged), len(damaged))
     with pytest.raises(Unavailable, match="restore"):
         await store.get(sha256)
     with pytest.raises(Unavailable, match="restore"):
@@ -111,7 +122,7 @@ async def test_a_blob_that_was_cut_off_is_replaced_when_it_is_stored_again(
 ) -> None:
     sha256 = await store.put(LARGE)
     client, _ = connect(address)
-    client.put_object(address.bucket, key_of(sha256), _file(LARGE[:10]), 10)
+    client.put_object(address.bucket, key_of(OURS.id, sha256), _file(LARGE[:10]), 10)
     assert await store.put(LARGE) == sha256
     assert await store.get(sha256) == LARGE
 
@@ -137,14 +148,14 @@ async def test_a_start_says_why_the_server_cannot_be_used(
 ) -> None:
     nobody = S3Address("http://127.0.0.1:9", address.access_key, address.secret_key, address.bucket)
     with pytest.raises((Unavailable, TimedOut)):
-        await S3BlobStore.open(nobody, tmp_path)
+        await S3BlobStore.open(nobody, tmp_path, OURS, MarkerPolicy.CREATE)
     for endpoint, bucket in (("ftp://host", "bucket"), ("http://host/path", "bucket")):
         wrong = S3Address(endpoint, address.access_key, address.secret_key, bucket)
         with pytest.raises(Invalid):
-            await S3BlobStore.open(wrong, tmp_path)
+            await S3BlobStore.open(wrong, tmp_path, OURS, MarkerPolicy.CREATE)
     shouted = S3Address(address.endpoint, address.access_key, address.secret_key, "Bucket!")
     with pytest.raises(Invalid, match="LLC_S3_BUCKET"):
-        await S3BlobStore.open(shouted, tmp_path)
+        await S3BlobStore.open(shouted, tmp_path, OURS, MarkerPolicy.CREATE)
 
 
 def test_refusals_say_what_to_do() -> None:
@@ -159,7 +170,7 @@ async def test_a_presigned_link_is_read_without_a_key_as_one_type_for_five_minut
     store: S3BlobStore, address: S3Address
 ) -> None:
     sha256 = await store.put(LARGE)
-    presigner = Presigner(address)
+    presigner = Presigner(address, OURS.id)
     link = presigner.link(
         sha256, seconds=9999, mime="image/webp", disposition="inline", filename='p"1.webp'
     )
@@ -215,3 +226,46 @@ class TestCopies:
         with pytest.raises(Unavailable):
             copies.of(sha256_of(b"x"), broken)
         assert os.listdir(tmp_path) == []
+
+
+async def test_two_installations_in_a_bucket_see_nothing_of_each_other(
+    store: S3BlobStore, address: S3Address, tmp_path: Path
+) -> None:
+    theirs = await S3BlobStore.open(address, tmp_path / "theirs", OTHER, MarkerPolicy.CREATE)
+    sha256 = await store.put(b"in both")
+    assert await theirs.size(sha256) is None
+    assert await theirs.put(b"in both") == sha256
+    assert await listed(store) == [sha256]
+    await store.delete(sha256)
+    assert await listed(store) == []
+    assert await theirs.get(sha256) == b"in both"
+    await theirs.close()
+
+
+async def test_a_wrong_bucket_is_refused_and_not_created_when_the_database_lists_data(
+    address: S3Address, tmp_path: Path
+) -> None:
+    client, _ = connect(address)
+    with pytest.raises(Misconfigured, match=f"{address.bucket}.*no marker.*{OURS.id}.*adopt"):
+        await S3BlobStore.open(address, tmp_path, OURS)
+    assert not client.bucket_exists(address.bucket)
+    client.make_bucket(address.bucket)
+    with pytest.raises(Misconfigured, match="no marker"):
+        await S3BlobStore.open(address, tmp_path, OURS)
+    assert list(client.list_objects(address.bucket, recursive=True)) == []
+
+
+async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_original_is(
+    store: S3BlobStore, address: S3Address, tmp_path: Path
+) -> None:
+    sha256 = await store.put(b"original")
+    with pytest.raises(Misconfigured, match=f"{OURS.holder}.*{COPY.holder}.*latent adopt"):
+        await S3BlobStore.open(address, tmp_path, COPY, MarkerPolicy.CREATE)
+    adopted = await S3BlobStore.open(address, tmp_path / "copy", COPY, MarkerPolicy.TAKE_OVER)
+    with pytest.raises(Misconfigured, match=COPY.holder):
+        await store.delete(sha256)
+    store._verified_at = float("-inf")  # as after WRITE_CHECK_SECONDS
+    with pytest.raises(Misconfigured, match=COPY.holder):
+        await store.put(b"more")
+    assert await adopted.get(sha256) == b"original"
+    await adopted.close()

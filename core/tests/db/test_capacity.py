@@ -14,9 +14,11 @@ from latent_core.db import capacity
 from latent_core.db.capacity import REMEMBERED_SECONDS, SERVICES, CapacityGuard
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import OutOfSpace, Service, ServiceUnreachable, StoreFull
+from latent_core.domain.installation import MarkerPolicy
 from latent_core.domain.job import JobState
 from latent_core.queue.requeue import retry_or_fail
 from latent_core.settings import load_settings
+from tests.support.installations import OURS
 from tests.support.queue import job, let_delays_pass, must_take, put, view
 
 NONE: frozenset[Service] = frozenset()
@@ -133,11 +135,11 @@ async def test_the_embedded_stores_keep_the_configured_space_free(
     (tmp_path / "tmp").mkdir()
     place = ProcessFolders(tmp_path, tmp_path / "models", tmp_path / "tmp", "", "", alone=True)
     async with AsyncExitStack() as services:
-        vectors = await open_vectors(services, settings, place)
+        vectors = await open_vectors(services, settings, place, OURS, MarkerPolicy.CREATE)
         with pytest.raises(StoreFull, match="1048576 MB must be") as caught:
             await vectors.create_collection("c", 4)
         assert caught.value.service == "qdrant"
-        blobs = await open_blobs(services, settings, place)
+        blobs = await open_blobs(services, settings, place, OURS, MarkerPolicy.CREATE)
         with pytest.raises(StoreFull, match=r"1048576 MB must be .LLC_MIN_FREE_BYTES"):
             await blobs.put(b"x")
         assert list(place.tmp.iterdir()) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import httpx
 import pytest
@@ -16,15 +17,18 @@ from latent_core.domain.errors import (
     Conflict,
     Invalid,
     LatentError,
+    Misconfigured,
     NotFound,
     OutOfSpace,
     TimedOut,
     Unavailable,
 )
+from latent_core.domain.installation import MarkerPolicy
 from latent_core.vectors.port import CollectionLayout
 from latent_core.vectors.qdrant import index as qdrant
 from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
 from tests.support.contracts.vectors import VectorIndexContract, fresh
+from tests.support.installations import COPY, OTHER, OURS
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 from tests.support.servers import launch
 from tests.support.servers.qdrant_server import QdrantFault, QdrantServer
@@ -45,7 +49,7 @@ def address(server: QdrantServer, **changes: Any) -> QdrantAddress:
 
 async def opened(given: QdrantAddress) -> AsyncIterator[QdrantVectorIndex]:
     """On a server that is not ours: what was made there is dropped."""
-    index = await QdrantVectorIndex.open(given)
+    index = await QdrantVectorIndex.open(given, OURS, MarkerPolicy.CREATE)
     try:
         yield index
     finally:
@@ -90,11 +94,11 @@ class TestCollections:
         await index.create_collection(
             "c_made_text", 8, CollectionLayout("int8", shards=3, replicas=2)
         )
-        made = server.engine.created_as("c_made_text")
+        made = server.engine.created_as(f"{OURS.id}_c_made_text")
         assert made.hnsw_config == models.HnswConfigDiff(m=32, ef_construct=256)
         assert (made.shard_number, made.replication_factor) == (3, 2)
         assert made.write_consistency_factor == 2
-        collection_info = server.engine.info("c_made_text")
+        collection_info = server.engine.info(f"{OURS.id}_c_made_text")
         assert {n: i["data_type"] for n, i in collection_info["payload_schema"].items()} == {
             "doc_id": "uuid",
             "generation": "integer",
@@ -105,7 +109,10 @@ class TestCollections:
         self, index: QdrantVectorIndex, server: QdrantServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def quantized() -> bool:
-            return server.engine.info("c_grows_text")["config"]["quantization_config"] is not None
+            return (
+                server.engine.info(f"{OURS.id}_c_grows_text")["config"]["quantization_config"]
+                is not None
+            )
 
         monkeypatch.setattr(qdrant, "QUANTIZE_FROM_POINTS", 5)
         await index.create_collection("c_grows_text", 4)
@@ -159,12 +166,13 @@ class TestCollections:
     ) -> None:
         name = await fresh(index, 2)
         await index.upsert(name, points_of(unit([[1, 0]])))
-        async for other in opened(address(server, prefix=name[:8])):
-            await other.drop_collection(name[8:])
-            await other.create_collection(name[8:], 3)
-            with pytest.raises(Invalid, match=r"2.*3|3.*2"):
-                await index.upsert(name, points_of(unit([[1, 0]])))
-            await index.upsert(name, points_of(unit([[1, 0, 0]])))
+        other = await QdrantVectorIndex.open(address(server), OURS)
+        await other.drop_collection(name)
+        await other.create_collection(name, 3)
+        with pytest.raises(Invalid, match=r"2.*3|3.*2"):
+            await index.upsert(name, points_of(unit([[1, 0]])))
+        await index.upsert(name, points_of(unit([[1, 0, 0]])))
+        await other.close()
 
 
 @pytest.mark.asyncio(loop_scope="class")
@@ -209,7 +217,9 @@ class TestTrouble:
     async def test_a_server_that_is_silent_is_given_up_within_the_deadline(
         self, server: QdrantServer
     ) -> None:
-        index = await QdrantVectorIndex.open(address(server), deadline_seconds=1.0)
+        index = await QdrantVectorIndex.open(
+            address(server), OURS, MarkerPolicy.CREATE, deadline_seconds=1.0
+        )
         await index.create_collection("c_silent_text", 2)
         server.misbehave(QdrantFault.SILENT, only="points/query")
         with pytest.raises(TimedOut, match="1 s"):
@@ -220,13 +230,15 @@ class TestTrouble:
 
 async def test_a_start_says_why_the_server_cannot_be_used(server: QdrantServer) -> None:
     with pytest.raises(Unavailable, match="LLC_QDRANT_API_KEY"):
-        await QdrantVectorIndex.open(address(server, api_key=SecretStr("wrong")))
+        await QdrantVectorIndex.open(
+            address(server, api_key=SecretStr("wrong")), OURS, MarkerPolicy.CREATE
+        )
     with pytest.raises(Invalid, match="LLC_QDRANT_URL"):
-        await QdrantVectorIndex.open(address(server, url="ftp://qdrant"))
+        await QdrantVectorIndex.open(address(server, url="ftp://qdrant"), OURS, MarkerPolicy.CREATE)
     with QdrantServer() as other:
         gone = address(other)
     with pytest.raises(Unavailable):
-        await QdrantVectorIndex.open(gone)
+        await QdrantVectorIndex.open(gone, OURS, MarkerPolicy.CREATE)
 
 
 async def test_a_server_that_is_too_old_is_refused(
@@ -234,7 +246,7 @@ async def test_a_server_that_is_too_old_is_refused(
 ) -> None:
     monkeypatch.setattr(qdrant, "MIN_VERSION", (1, 99))
     with pytest.raises(Invalid, match=r"too old.*1\.99"):
-        await QdrantVectorIndex.open(address(server))
+        await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
 
 
 async def test_a_collection_of_no_width_is_refused(server: QdrantServer) -> None:
@@ -248,7 +260,7 @@ async def test_a_collection_of_no_width_is_refused(server: QdrantServer) -> None
 
 async def test_the_client_never_asks_for_compressed_responses() -> None:
     with QdrantServer(api_key=KEY) as server:
-        index = await QdrantVectorIndex.open(address(server))
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await index.create_collection("c_plain", 2)
         await index.upsert("c_plain", points_of(unit([[1, 0]])))
         await index.search("c_plain", QUERY, 1)
@@ -264,3 +276,55 @@ async def test_the_stand_in_compresses_for_clients_that_accept_it() -> None:
         assert answer.json()["result"] == {"collections": []}
         assert answer.headers["Transfer-Encoding"] == "chunked"
         assert server.compressed == 1
+
+
+async def test_two_installations_on_a_server_see_nothing_of_each_other() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        ours = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        theirs = await QdrantVectorIndex.open(address(server), OTHER, MarkerPolicy.CREATE)
+        for index in (ours, theirs):
+            await index.create_collection("c_art_text_1", 2)
+            await index.upsert("c_art_text_1", points_of(unit([[1, 0]])))
+        assert await ours.collections() == ["c_art_text_1"]
+        await ours.drop_collection("c_art_text_1")
+        assert await ours.collections() == []
+        assert await theirs.count("c_art_text_1") == 1
+        await ours.close()
+        await theirs.close()
+
+
+async def test_a_server_without_our_marker_is_refused_when_the_database_lists_data() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        with pytest.raises(Misconfigured, match=f"no marker of installation {OURS.id}.*adopt"):
+            await QdrantVectorIndex.open(address(server), OURS)
+        assert server.engine.names() == {"collections": []}
+
+
+async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_original_is() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        original = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await original.create_collection("c_art_text_1", 2)
+        await original.upsert("c_art_text_1", points_of(unit([[1, 0]])))
+        with pytest.raises(Misconfigured, match=f"{OURS.holder}.*{COPY.holder}.*latent adopt"):
+            await QdrantVectorIndex.open(address(server), COPY, MarkerPolicy.CREATE)
+        adopted = await QdrantVectorIndex.open(address(server), COPY, MarkerPolicy.TAKE_OVER)
+        with pytest.raises(Misconfigured, match=COPY.holder):
+            await original.delete("c_art_text_1", named("doc"))
+        with pytest.raises(Misconfigured, match=COPY.holder):
+            await original.drop_collection("c_art_text_1")
+        original._marker._verified_at = float("-inf")  # as after WRITE_CHECK_SECONDS
+        with pytest.raises(Misconfigured, match=COPY.holder):
+            await original.upsert("c_art_text_1", points_of(unit([[0, 1]])))
+        assert await adopted.count("c_art_text_1") == 1
+        await original.close()
+        await adopted.close()
+
+
+async def test_a_marker_whose_creator_was_killed_halfway_is_completed() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index._client.delete(index._marker._name, [str(UUID(int=0))])
+        await index.close()
+        again = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await again.create_collection("c_art_text_1", 2)
+        await again.close()

@@ -35,6 +35,7 @@ from latent_core.blobs.port import BlobStore
 from latent_core.blobs.s3_errors import mapped_errors, refused
 from latent_core.domain.errors import DamagedBlob, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import Sha256
+from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
 
 MAX_BYTES: Final = 2 * 1024**3
@@ -115,6 +116,8 @@ class LocalBlobCache:
 PIECE: Final = 256 * 1024
 KEY: Final = re.compile("sha256/[0-9a-f]{2}/[0-9a-f]{2}/([0-9a-f]{64})")
 PREFIX: Final = "sha256/"
+MARKER: Final = "installation.json"
+MAX_MARKER_BYTES: Final = 4096
 PROBE: Final = "probe/put-if-absent"
 THREADS: Final = 16
 CONNECT_SECONDS: Final = 5.0
@@ -147,11 +150,20 @@ class S3BlobStore(BlobStore):
     """``BlobStore`` on an S3 server. ``tmp`` is this process's folder for temporary files."""
 
     def __init__(
-        self, client: Minio, http: urllib3.PoolManager, bucket: str, tmp: Path, *, if_absent: bool
+        self,
+        client: Minio,
+        http: urllib3.PoolManager,
+        bucket: str,
+        tmp: Path,
+        installation: Installation,
+        *,
+        if_absent: bool,
     ) -> None:
         self._client = client
         self._http = http
         self._bucket = bucket
+        self._installation = installation
+        self._verified_at = float("-inf")
         self._tmp = tmp
         self._copies = LocalBlobCache(tmp / "blobs")
         self._if_absent = if_absent
@@ -159,12 +171,19 @@ class S3BlobStore(BlobStore):
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @classmethod
-    async def open(cls, address: S3Address, tmp: Path) -> Self:
-        """Create the bucket if missing; ``Unavailable`` when the server is unreachable or refuses."""
+    async def open(
+        cls,
+        address: S3Address,
+        tmp: Path,
+        installation: Installation,
+        policy: MarkerPolicy = MarkerPolicy.REQUIRE,
+    ) -> Self:
+        """``Unavailable`` when the server is unreachable or refuses, ``Misconfigured`` when the bucket lacks the
+        installation's marker or it names another holder. ``policy`` says whether to create bucket and marker."""
         client, http = connect(address)
-        store = cls(client, http, address.bucket, tmp, if_absent=False)
+        store = cls(client, http, address.bucket, tmp, installation, if_absent=False)
         try:
-            await store._run(store._prepare)
+            await store._run(lambda: store._prepare(policy))
         except BaseException:
             await store.close()
             raise
@@ -221,19 +240,21 @@ class S3BlobStore(BlobStore):
 
     @override
     async def delete(self, sha256: Sha256) -> None:
-        await self._run(lambda: self._client.remove_object(self._bucket, key_of(sha256)))
+        await self._run(lambda: self._remove(sha256))
         await self._run(lambda: self._copies.forget(sha256))
 
     @override
     async def hashes(self) -> AsyncIterator[Sha256]:
         objects = await self._run(
-            lambda: iter(self._client.list_objects(self._bucket, prefix=PREFIX, recursive=True))
+            lambda: iter(
+                self._client.list_objects(self._bucket, prefix=self._key(PREFIX), recursive=True)
+            )
         )
         while names := await self._run(
             lambda: [one.object_name or "" for one in itertools.islice(objects, NAMES_PER_LOOK)]
         ):
             for name in names:
-                if found := KEY.fullmatch(name):
+                if found := KEY.fullmatch(name.removeprefix(self._key(""))):
                     yield Sha256(found[1])
 
     @override
@@ -250,27 +271,79 @@ class S3BlobStore(BlobStore):
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, mapped)
 
-    def _prepare(self) -> None:
+    def _prepare(self, policy: MarkerPolicy) -> None:
         if not self._client.bucket_exists(self._bucket):
-            try:
-                self._client.make_bucket(self._bucket)
-            except S3Error as exc:
-                if exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
-                    raise
+            if policy is MarkerPolicy.REQUIRE:
+                self._installation.check(None, self._place)
+            self._make_bucket()
+        found = self._marker()
+        if policy is MarkerPolicy.TAKE_OVER or (found is None and policy is MarkerPolicy.CREATE):
+            # Not overwritten at a start: another process of this installation may be first.
+            self._write_marker(if_absent=policy is MarkerPolicy.CREATE)
+        self._verify()
         self._if_absent = self._probe()
+
+    def _make_bucket(self) -> None:
+        try:
+            self._client.make_bucket(self._bucket)
+        except S3Error as exc:
+            if exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                raise
+
+    @property
+    def _place(self) -> str:
+        return f"the bucket '{self._bucket}' (LLC_S3_BUCKET)"
+
+    def _key(self, name: str) -> str:
+        return f"{self._installation.id}/{name}"
+
+    def _write_marker(self, *, if_absent: bool) -> None:
+        marker = self._installation.marker()
+        key, size = self._key(MARKER), len(marker)
+        status = self._send(key, io.BytesIO(marker), size, if_absent=if_absent)
+        if status in (409, 501) and self._marker() is None:
+            self._send(key, io.BytesIO(marker), size, if_absent=False)
+
+    def _marker(self) -> bytes | None:
+        try:
+            answer = self._client.get_object(self._bucket, self._key(MARKER))
+        except S3Error as exc:
+            if exc.code in ("NoSuchKey", "NoSuchObject"):
+                return None
+            raise
+        try:
+            return answer.read(MAX_MARKER_BYTES)
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def _verify(self, max_age_seconds: float = 0.0) -> None:
+        """``Misconfigured`` unless the marker names this holder, read at most ``max_age_seconds`` ago."""
+        if time.monotonic() - self._verified_at < max_age_seconds:
+            return
+        self._installation.check(self._marker(), self._place)
+        self._verified_at = time.monotonic()
 
     def _probe(self) -> bool:
         """Whether the second of two conditional writes is refused. Some servers reject conditions, others ignore them."""
-        self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=False)
+        probe = self._key(PROBE)
+        self._send(probe, io.BytesIO(b"probe"), 5, if_absent=False)
         for _ in range(PROBES):
-            status = self._send(PROBE, io.BytesIO(b"probe"), 5, if_absent=True)
+            status = self._send(probe, io.BytesIO(b"probe"), 5, if_absent=True)
             if status != 409:  # another process probes at the same time
                 return status == 412
         return False
 
+    def _remove(self, sha256: Sha256) -> None:
+        self._verify()
+        self._client.remove_object(self._bucket, self._blob_key(sha256))
+
+    def _blob_key(self, sha256: Sha256) -> str:
+        return key_of(self._installation.id, sha256)
+
     def _size(self, sha256: Sha256) -> int | None:
         try:
-            return self._client.stat_object(self._bucket, key_of(sha256)).size
+            return self._client.stat_object(self._bucket, self._blob_key(sha256)).size
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
                 return None
@@ -278,22 +351,23 @@ class S3BlobStore(BlobStore):
 
     def _opened(self, sha256: Sha256, start: int, length: int) -> Any:
         try:
-            return self._client.get_object(self._bucket, key_of(sha256), start, length)
+            return self._client.get_object(self._bucket, self._blob_key(sha256), start, length)
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
                 raise _absent(sha256) from exc
             raise
 
     def _put(self, sha256: Sha256, data: IO[bytes], size: int) -> None:
+        self._verify(WRITE_CHECK_SECONDS)
         stored = self._size(sha256)
         if stored == size:
             return
         # An object of another size is damaged, so it is replaced.
         if_absent = stored is None and self._if_absent
-        status = self._send(key_of(sha256), data, size, if_absent=if_absent)
+        status = self._send(self._blob_key(sha256), data, size, if_absent=if_absent)
         if status in (409, 501):
             # One of two concurrent writes of the same bytes may fail: retry it without the condition.
-            self._send(key_of(sha256), data, size, if_absent=False)
+            self._send(self._blob_key(sha256), data, size, if_absent=False)
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:
         with path.open("rb") as source, self._private_copy() as copy:
@@ -376,9 +450,9 @@ def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
     return client, http
 
 
-def key_of(sha256: Sha256) -> str:
+def key_of(installation_id: str, sha256: Sha256) -> str:
     """The object's name."""
-    return f"{PREFIX}{sha256[:2]}/{sha256[2:4]}/{sha256}"
+    return f"{installation_id}/{PREFIX}{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
 
 def _host(endpoint: str) -> tuple[str, bool]:

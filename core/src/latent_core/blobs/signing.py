@@ -64,15 +64,16 @@ SHOWN: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/
 class Presigner:
     """Signs locally, without a request."""
 
-    def __init__(self, public: S3Address) -> None:
+    def __init__(self, public: S3Address, installation_id: str) -> None:
         self._client, self._http = connect(public)
         self._bucket = public.bucket
+        self._installation_id = installation_id
 
     def link(self, sha256: str, *, seconds: int, mime: str, disposition: str, filename: str) -> str:
         """A link that is valid for ``seconds``, at most five minutes."""
         return self._client.presigned_get_object(
             self._bucket,
-            key_of(Sha256(sha256)),
+            key_of(self._installation_id, Sha256(sha256)),
             expires=timedelta(seconds=max(1, min(seconds, MAX_SECONDS))),
             response_headers={
                 "response-content-type": mime,

@@ -1,4 +1,4 @@
-"""An installation in its database: the secrets that all its gateways share, and the lock that keeps others out."""
+"""An installation in its database: its identity, the secrets of its gateways, and the lock that keeps others out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from latent_core.db.connection import Connection, Database
-from latent_core.domain.errors import Conflict
+from latent_core.domain.errors import Conflict, Misconfigured
+from latent_core.domain.installation import Installation
 
 SIGNING_KEY: Final = "signing_key"
 
@@ -28,6 +29,71 @@ async def ensure_secret(conn: Connection, name: str) -> bytes:
     if row is None:
         raise RuntimeError(f"secret {name} was deleted while it was read")
     return bytes(row["value"])
+
+
+ENSURE_INSTALLATION: Final = """
+INSERT INTO installation (id, holder) VALUES (%(id)s, %(holder)s) ON CONFLICT DO NOTHING
+"""
+
+SELECT_INSTALLATION: Final = "SELECT id, holder FROM installation"
+
+TAKE_OVER: Final = """
+UPDATE installation SET holder = %(holder)s, adopted_at = now() WHERE holder <> %(holder)s
+"""
+
+HOLDER: Final = """
+SELECT c.system_identifier::text || '/' || d.oid::text AS holder
+FROM pg_control_system() c, pg_database d
+WHERE d.datname = current_database()
+"""
+
+HAS_CONTENT: Final = "SELECT EXISTS (SELECT FROM containers) OR EXISTS (SELECT FROM blobs) AS found"
+
+
+async def ensure_installation(conn: Connection) -> Installation:
+    """The identity of this installation; the first call creates it.
+
+    The holder is the one that the row names: in a copy of the database it is not the database itself.
+    """
+    given = {"id": secrets.token_hex(6), "holder": await _this_database(conn)}
+    await conn.execute(ENSURE_INSTALLATION, given)
+    row = await (await conn.execute(SELECT_INSTALLATION)).fetchone()
+    if row is None:
+        raise RuntimeError("the row of the installation was deleted while it was read")
+    return Installation(row["id"], row["holder"])
+
+
+async def check_holder(conn: Connection, installation: Installation) -> None:
+    """``Misconfigured`` if this database is a copy of the one that holds the installation."""
+    found = await _this_database(conn)
+    if found != installation.holder:
+        raise Misconfigured(
+            f"this database ({found}) is a copy of database {installation.holder}, which holds installation "
+            f"{installation.id}: both would write to the same collections and bucket. If the other one is no longer "
+            "used, run `latent adopt`. To keep both, create a new database and import the containers",
+            installation=installation.id,
+        )
+
+
+async def take_over(conn: Connection) -> Installation:
+    """Make this database the holder of the installation in its row."""
+    installation = await ensure_installation(conn)
+    holder = await _this_database(conn)
+    await conn.execute(TAKE_OVER, {"holder": holder})
+    return Installation(installation.id, holder)
+
+
+async def has_content(conn: Connection) -> bool:
+    """Whether the database lists containers or blobs."""
+    row = await (await conn.execute(HAS_CONTENT)).fetchone()
+    return row is not None and bool(row["found"])
+
+
+async def _this_database(conn: Connection) -> str:
+    row = await (await conn.execute(HOLDER)).fetchone()
+    if row is None:
+        raise RuntimeError("Postgres does not list the current database")
+    return str(row["holder"])
 
 
 KEY: Final = 0x6C6174656E742E6F  # "latent.o"

@@ -196,8 +196,8 @@ class Doctor:
             )
 
     async def _collections(self) -> list[StoreDifference]:
-        """Collections without an owner. On a shared server only collections that this database created are dropped:
-        others may belong to another installation, or to rows that this database has lost."""
+        """Collections without an owner. On a server only collections that this database created are dropped: others may
+        belong to rows that this database has lost."""
         names = (
             await self._index.collections()
         )  # listed before their rows are read, since rows are created first
@@ -216,8 +216,8 @@ class Doctor:
             else StoreDifference(
                 kind="collection",
                 object=name,
-                message="is not from this installation and is not dropped: another installation on the same server may use it "
-                "(each needs a different LLC_QDRANT_PREFIX). If none does, drop it manually.",
+                message="is not known to this database and is not dropped: it may belong to a container that was created "
+                "after the restored dump. If it does not, drop it manually.",
             )
             for name in strange
         ]

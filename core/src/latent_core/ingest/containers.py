@@ -77,9 +77,8 @@ async def create(
 async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -> None:
     """Create the collections that are missing after a crash between the two stores.
 
-    Collections without an owner are dropped only if we are ``alone`` with the engine. On a shared server they may
-    belong to another installation, and a start with the wrong database must not destroy data: ``latent doctor`` lists
-    them.
+    Collections without an owner are dropped only if we are ``alone`` with the engine. On a server they may belong to
+    rows that the database has lost, and a start must not destroy data: ``latent doctor`` lists them.
     """
     # Listed before the rows are read: a collection that another process creates meanwhile has its row already.
     listed = await index.collections()

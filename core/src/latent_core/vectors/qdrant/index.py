@@ -25,6 +25,7 @@ from qdrant_client import AsyncQdrantClient, models
 from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
 from latent_core.domain.ids import PointId
+from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
 from latent_core.vectors.port import (
@@ -36,6 +37,7 @@ from latent_core.vectors.port import (
     checked_query,
 )
 from latent_core.vectors.qdrant.errors import StrictModeLimits, capped, mapped_errors
+from latent_core.vectors.qdrant.marker import MARKER, QdrantMarker
 
 HNSW_LINKS: Final = 32
 HNSW_BUILD: Final = 256
@@ -74,10 +76,16 @@ class QdrantVectorIndex:
     """``VectorIndex`` on a Qdrant server or cluster."""
 
     def __init__(
-        self, client: AsyncQdrantClient, *, prefix: str = "", deadline_seconds: float = 10.0
+        self,
+        client: AsyncQdrantClient,
+        installation: Installation,
+        *,
+        prefix: str = "",
+        deadline_seconds: float = 10.0,
     ) -> None:
         self._client = client
-        self._prefix = prefix
+        self._prefix = f"{prefix}{installation.id}_"
+        self._marker = QdrantMarker(client, f"{self._prefix}{MARKER}", installation)
         self._deadline_seconds = deadline_seconds
         self._health = ServiceHealth()
         self._coalescer = WriteCoalescer(self._store)
@@ -85,15 +93,26 @@ class QdrantVectorIndex:
         self._limits: dict[str, StrictModeLimits] = {}
 
     @classmethod
-    async def open(cls, address: QdrantAddress, *, deadline_seconds: float = 10.0) -> Self:
-        """``Unavailable`` when the server does not answer, ``Invalid`` when it is unsuitable."""
+    async def open(
+        cls,
+        address: QdrantAddress,
+        installation: Installation,
+        policy: MarkerPolicy = MarkerPolicy.REQUIRE,
+        *,
+        deadline_seconds: float = 10.0,
+    ) -> Self:
+        """``Unavailable`` when the server does not answer, ``Invalid`` when it is unsuitable, ``Misconfigured`` when
+        its collections belong to another holder."""
         index = cls(
             _client(address, deadline_seconds),
+            installation,
             prefix=address.prefix,
             deadline_seconds=deadline_seconds,
         )
         try:
             await index._check_server()
+            async with index._call(""):
+                await index._marker.settle(policy)
         except BaseException:
             await index.close()
             raise
@@ -104,6 +123,7 @@ class QdrantVectorIndex:
     ) -> None:
         if dims < 1:
             raise Invalid(f"a collection of {dims} dimensions cannot be created")
+        await self._verify(WRITE_CHECK_SECONDS)
         try:
             await self._create(name, dims, layout)
         except Conflict:
@@ -126,6 +146,7 @@ class QdrantVectorIndex:
 
     async def drop_collection(self, name: str) -> None:
         self._dims.pop(name, None)
+        await self._verify()
         try:
             async with self._call(name):
                 await self._client.delete_collection(self._named(name), timeout=self._seconds)
@@ -136,7 +157,8 @@ class QdrantVectorIndex:
         async with self._call(""):
             answer = await self._client.get_collections()
         names = (one.name for one in answer.collections)
-        return [n.removeprefix(self._prefix) for n in names if n.startswith(self._prefix)]
+        ours = [n.removeprefix(self._prefix) for n in names if n.startswith(self._prefix)]
+        return [n for n in ours if n != MARKER]
 
     async def upsert(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
@@ -219,6 +241,7 @@ class QdrantVectorIndex:
 
     async def _store(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
+        await self._verify(WRITE_CHECK_SECONDS)
         page_limit = (await self._allowed(collection)).upsert
         for part in _batches(*vectors.shape, page_limit=capped(_POINTS_PER_REQUEST, page_limit)):
             await self._upsert(collection, points, vectors, part)
@@ -246,6 +269,11 @@ class QdrantVectorIndex:
                 self._dims.pop(collection, None)  # it may be gone or changed
                 self._limits.pop(collection, None)
                 raise
+
+    async def _verify(self, max_age_seconds: float = 0.0) -> None:
+        """``Misconfigured`` if another database now holds this installation."""
+        async with self._call(""):
+            await self._marker.verify(max_age_seconds)
 
     async def _check_server(self) -> None:
         async with self._call(""):
@@ -412,6 +440,7 @@ class QdrantVectorIndex:
         return answer.count
 
     async def _delete(self, collection: str, chosen: models.Filter) -> None:
+        await self._verify()
         async with self._call(collection):
             _completed(
                 await self._client.delete(
