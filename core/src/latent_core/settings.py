@@ -39,6 +39,7 @@ ENV_FILE: Final = ".env"
 OURS: Final = "LLC_"
 OF_TESTS: Final = "LLC_TEST_"
 HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+QDRANT_PREFIX: Final = re.compile(r"[A-Za-z0-9_-]{0,50}")
 OCR_LANGUAGES: Final = re.compile(r"[A-Za-z][\w/-]*(?:\+[A-Za-z][\w/-]*){0,15}")
 
 
@@ -236,6 +237,13 @@ class Settings(BaseSettings):
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
+
+    @field_validator("qdrant_prefix", mode="after")
+    @classmethod
+    def _name_part(cls, value: str) -> str:
+        if not QDRANT_PREFIX.fullmatch(value):
+            raise ValueError("use at most 50 of the characters a-z, A-Z, 0-9, '_' and '-'")
+        return value
 
     @field_validator("ocr_languages", mode="after")
     @classmethod

@@ -227,3 +227,9 @@ def test_a_worker_runs_more_jobs_at_a_time_when_they_wait_for_a_remote_embedder(
     assert load_settings(embed_base_url="http://127.0.0.1:1/v1").jobs_at_a_time == 24
     few = load_settings(embed_base_url="http://127.0.0.1:1/v1", worker_concurrency=2)
     assert few.jobs_at_a_time == 2
+
+
+@pytest.mark.parametrize("prefix", ["a/b", "ä", "with space", "x" * 51])
+def test_a_prefix_that_cannot_be_part_of_a_collection_name_is_refused(prefix: str) -> None:
+    with pytest.raises(Invalid, match="qdrant_prefix"):
+        load_settings(qdrant_prefix=prefix)

@@ -328,3 +328,46 @@ async def test_a_marker_whose_creator_was_killed_halfway_is_completed() -> None:
         again = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await again.create_collection("c_art_text_1", 2)
         await again.close()
+
+
+async def test_a_start_writes_nothing_when_the_collections_are_as_they_should_be() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_there", 2)
+        # A full server refuses every PUT; strict mode refuses an index that exists.
+        server.engine.strict = models.StrictModeConfig(enabled=True, max_payload_index_count=2)
+        server.misbehave(QdrantFault.DISK_FULL, times=100, only="/index")
+        await index.close()
+        again = await QdrantVectorIndex.open(address(server), OURS)
+        await again.create_collection("c_there", 2)
+        await again.close()
+
+
+async def test_an_index_that_a_killed_creator_left_out_is_added() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_half", 2)
+        name = f"{OURS.id}_c_half"
+        del server.engine._kept[name].indexed["generation"]
+        await index.create_collection("c_half", 2)
+        assert set(server.engine.info(name)["payload_schema"]) == {"doc_id", "generation"}
+        await index.close()
+
+
+async def test_purges_and_counts_work_where_strict_mode_refuses_exact_counts() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        server.engine.strict = models.StrictModeConfig(
+            enabled=True, search_allow_exact=False, max_query_limit=7
+        )
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_strict", 4)
+        await index.upsert("c_strict", points_of(random_vectors(20, 4, seed=1), doc="a"))
+        await index.upsert("c_strict", points_of(random_vectors(3, 4, seed=2), doc="b"))
+        assert await index.count("c_strict") == 23
+        assert await index.count("c_strict", doc_id=named("a")) == 20
+        assert await index.delete("c_strict", named("a")) == 20
+        assert await index.count("c_strict") == 3
+        server.misbehave(QdrantFault.LOST, only="/points/delete")
+        with pytest.raises(Unavailable, match="3 vectors are still in"):
+            await index.delete("c_strict", named("b"))
+        await index.close()

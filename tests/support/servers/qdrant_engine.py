@@ -99,6 +99,14 @@ class FakeQdrantEngine:
 
     def index(self, name: str, request: models.CreateFieldIndex) -> Any:
         schema = _jsonable(request.field_schema)
+        limit = self.strict.max_payload_index_count
+        if self.strict.enabled and limit is not None and len(self._of(name).indexed) >= limit:
+            # Also for a field that is indexed already (src/common/update.rs).
+            raise FakeRefusal(
+                400,
+                f"Bad request: Collection already has the maximum number of payload indices ({limit}). "
+                "Help: Please delete an existing index before creating a new one.",
+            )
         self._of(name).indexed[request.field_name] = (
             schema if isinstance(schema, str) else schema["type"]
         )
@@ -141,6 +149,8 @@ class FakeQdrantEngine:
 
     def count(self, name: str, request: models.CountRequest) -> Any:
         _check_indexed(self._of(name), request.filter)
+        if self.strict.enabled and self.strict.search_allow_exact is False and request.exact:
+            raise FakeRefusal(400, "Bad request: Exact search disabled!. Help: Set exact=false.")
         return {"count": self._local.count(name, request.filter, exact=True).count}
 
     def scroll(self, name: str, request: models.ScrollRequest) -> Any:

@@ -117,6 +117,8 @@ class StrictModeLimits:
     condition: int | None = None
     """Ids per filter."""
     timeout: int | None = None
+    exact: bool = True
+    """Whether exact counts are allowed."""
 
     @classmethod
     def of(cls, config: models.CollectionConfig) -> Self:
@@ -130,6 +132,7 @@ class StrictModeLimits:
             upsert=strict.upsert_max_batchsize,
             condition=strict.condition_max_size,
             timeout=strict.max_timeout,
+            exact=strict.search_allow_exact is not False,
         )
 
     def parts(self, ids: Sequence[T]) -> Iterator[Sequence[T]]:

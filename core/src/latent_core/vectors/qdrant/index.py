@@ -11,7 +11,7 @@ import asyncio
 import math
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self
 from uuid import UUID
@@ -124,25 +124,21 @@ class QdrantVectorIndex:
         if dims < 1:
             raise Invalid(f"a collection of {dims} dimensions cannot be created")
         await self._verify(WRITE_CHECK_SECONDS)
+        # Read first: a server that is full, or in strict mode, refuses to create even what exists.
         try:
-            await self._create(name, dims, layout)
-        except Conflict:
-            found = await self._stored_dims(name)
-            if found != dims:
-                raise Conflict(
-                    f"vector collection {name} exists with {found} dimensions, not {dims}",
-                    collection=name,
-                ) from None
-        # Also for an existing one: its creator may have been killed in between.
-        for field, schema in _INDEXED.items():
-            async with self._call(name):
-                _completed(
-                    await self._client.create_payload_index(
-                        self._named(name), field, schema, wait=True
-                    ),
-                    name,
-                )
-        await self._settle(name, layout)
+            info = await self._info(name)
+        except NotFound:
+            with suppress(Conflict):  # another process creates it
+                await self._create(name, dims, layout)
+            info = await self._info(name)
+        found = self._note(name, info)
+        if found != dims:
+            raise Conflict(
+                f"vector collection {name} exists with {found} dimensions, not {dims}",
+                collection=name,
+            )
+        await self._index_fields(name, set(_INDEXED) - set(info.payload_schema))
+        await self._settle(name, layout, info)
 
     async def drop_collection(self, name: str) -> None:
         self._dims.pop(name, None)
@@ -300,9 +296,21 @@ class QdrantVectorIndex:
                 timeout=self._seconds,
             )
 
-    async def _settle(self, name: str, layout: CollectionLayout) -> None:
+    async def _index_fields(self, name: str, missing: set[str]) -> None:
+        """Also of an existing collection: its creator may have been killed before."""
+        for field in sorted(missing):
+            async with self._call(name):
+                _completed(
+                    await self._client.create_payload_index(
+                        self._named(name), field, _INDEXED[field], wait=True
+                    ),
+                    name,
+                )
+
+    async def _settle(
+        self, name: str, layout: CollectionLayout, info: models.CollectionInfo
+    ) -> None:
         """Turn quantization on or off by the manifest and the collection's size."""
-        info = await self._info(name)
         quantized = info.config.quantization_config is not None
         large = (info.points_count or 0) > QUANTIZE_FROM_POINTS
         page_size = large if layout.quantization is None else layout.quantization == "int8"
@@ -321,7 +329,11 @@ class QdrantVectorIndex:
 
     async def _stored_dims(self, name: str) -> int:
         """The current value on the server; ``NotFound`` without the collection."""
-        config = (await self._info(name)).config
+        return self._note(name, await self._info(name))
+
+    def _note(self, name: str, info: models.CollectionInfo) -> int:
+        """Cache what ``info`` says; returns the dimensions."""
+        config = info.config
         sizes = config.params.vectors
         if not isinstance(sizes, models.VectorParams):
             raise Conflict(
@@ -429,7 +441,8 @@ class QdrantVectorIndex:
             )
 
     async def _count(self, collection: str, chosen: models.Filter | None) -> int:
-        await self._allowed(collection)
+        if not (await self._allowed(collection)).exact:
+            return await self._count_ids(collection, chosen)
         async with self._call(collection):
             answer = await self._client.count(
                 self._named(collection),
@@ -438,6 +451,27 @@ class QdrantVectorIndex:
                 timeout=self._within(collection),
             )
         return answer.count
+
+    async def _count_ids(self, collection: str, chosen: models.Filter | None) -> int:
+        """For a server whose strict mode refuses exact counts: by listing the ids."""
+        limit = capped(_POINTS_PER_SCROLL, (await self._allowed(collection)).query)
+        counted, start = 0, 0
+        while start <= _LAST_ID:
+            async with self._call(collection):
+                records, _ = await self._client.scroll(
+                    self._named(collection),
+                    scroll_filter=chosen,
+                    limit=limit,
+                    offset=str(UUID(int=start)),
+                    with_payload=False,
+                    with_vectors=False,
+                    timeout=self._within(collection),
+                )
+            counted += len(records)
+            if len(records) < limit:
+                break
+            start = _id(records[-1]).int + 1
+        return counted
 
     async def _delete(self, collection: str, chosen: models.Filter) -> None:
         await self._verify()
