@@ -28,6 +28,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.service_health import HEALTHY_SECONDS, ServiceHealth
 from latent_core.vectors.qdrant import errors as qdrant_errors
+from latent_core.vectors.qdrant.errors import NotConnected
 
 POOL = urllib3.HTTPConnectionPool("s3")
 REFUSED = NewConnectionError(POOL, "refused")  # type: ignore[arg-type]  # as urllib3 does
@@ -79,8 +80,8 @@ def test_s3_is_unreachable_only_when_it_does_not_take_the_connection(
     [
         (UnexpectedResponse(500, "-", b"{}", httpx.Headers()), UpstreamError),
         (ResponseHandlingException(httpx.ReadError("reset")), UpstreamError),
-        (ResponseHandlingException(httpx.ConnectError("refused")), ServiceUnreachable),
-        (ResponseHandlingException(httpx.ConnectTimeout("late")), ServiceUnreachable),
+        (ResponseHandlingException(httpx.ConnectError("refused")), NotConnected),
+        (ResponseHandlingException(httpx.ConnectTimeout("late")), NotConnected),
         (ResponseHandlingException(httpx.ReadTimeout("late")), UpstreamTimeout),
         (TimeoutError(), UpstreamTimeout),
         (ResourceExhaustedResponse("429", 3), UpstreamOverload),

@@ -33,7 +33,7 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
 from latent_core.db.migrate import current_revision, migrate
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Conflict, Invalid, Misconfigured, TimedOut, Unavailable
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
 from latent_core.models.embedding.drift import StoredAdapters
@@ -44,6 +44,8 @@ from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
 from latent_core.runtime import failpoint
 from latent_core.runtime.data_directory import owner_of
+from latent_core.runtime.tasks import ended
+from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import QueryCache
 from latent_core.search.readable import SearchStores
 from latent_core.settings import Settings
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECTIONS = 20
+ENSURE_PAUSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,7 @@ class Stack:
     token_place: str
     """Where users find the token."""
     rerankers: Rerankers = field(default_factory=Rerankers)
+    breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     capacity: CapacityGuard = field(default_factory=CapacityGuard)
     presigner: Presigner | None = None
     """Signs direct links to the S3 server, if users can reach it."""
@@ -102,6 +106,7 @@ class Stack:
             phrases=PhraseIndex(self.db),
             rerankers=self.rerankers,
             queries=queries,
+            breakers=self.breakers,
         )
 
     @classmethod
@@ -119,7 +124,7 @@ class Stack:
             db = await _open_database(services, settings, place, name)
             holder, policy = await _identity(settings, db)
             vectors = await open_vectors(services, settings, place, holder, policy)
-            await ensure_collections(db, vectors, alone=settings.qdrant_url is None)
+            await _ensure_collections(services, db, vectors, alone=settings.qdrant_url is None)
             embedders = EmbedderRegistry(settings, place.models, rate=_shared_rate(settings, db))
             embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)
@@ -143,6 +148,7 @@ class Stack:
                 presigner=open_presigner(services, settings, holder),
                 process=name,
             )
+            services.push_async_callback(stack.breakers.close)
             try:
                 yield stack
             finally:
@@ -166,6 +172,31 @@ async def _open_database(
             extra={"jobs": released, "cause": "the last process ended while it ran them"},
         )
     return db
+
+
+async def _ensure_collections(
+    services: AsyncExitStack, db: Database, vectors: VectorIndex, *, alone: bool
+) -> None:
+    """At once; or in the background, while the vector engine is away or full."""
+    try:
+        await ensure_collections(db, vectors, alone=alone)
+    except (TimedOut, Unavailable) as error:
+        if isinstance(error, Misconfigured):
+            raise
+        logger.warning("collections_not_checked", extra={"cause": error.message})
+        task = asyncio.create_task(_ensure_later(db, vectors, alone=alone))
+        services.push_async_callback(ended, task)
+
+
+async def _ensure_later(db: Database, vectors: VectorIndex, *, alone: bool) -> None:
+    while True:
+        await asyncio.sleep(ENSURE_PAUSE_SECONDS)
+        try:
+            await ensure_collections(db, vectors, alone=alone)
+        except (TimedOut, Unavailable):
+            continue
+        logger.info("collections_checked")
+        return
 
 
 async def _identity(settings: Settings, db: Database) -> tuple[Installation, MarkerPolicy]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Unavailable
 from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import QueryCache, QueryVectors
+from latent_core.search.time_budget import TimeBudget
 
 SOON = 0.01
 LONG = 30.0
@@ -40,8 +43,13 @@ class RemoteEmbedderStub(InProcessEmbedder):
 
 
 def vectors_of(embedder: Any) -> tuple[QueryVectors, Any]:
-    embedders: Any = SimpleNamespace(for_space=lambda _space: embedder)
-    return QueryVectors(embedders, QueryCache(), "pumps"), SimpleNamespace(space=None)
+    return looked_up(lambda _space: embedder), SimpleNamespace(space=None)
+
+
+def looked_up(for_space: Callable[[Any], Any]) -> QueryVectors:
+    embedders: Any = SimpleNamespace(for_space=for_space)
+    budget = TimeBudget.start(LONG)
+    return QueryVectors(embedders, QueryCache(), CircuitBreakers(), budget, "pumps")
 
 
 async def test_a_remote_model_is_awaited_before_the_search_and_called_once() -> None:
@@ -78,8 +86,7 @@ async def test_a_model_that_is_not_configured_fails_its_channel_alone() -> None:
     def unknown(_space: object) -> Any:
         raise Unavailable("OPENAI_API_KEY is missing")
 
-    embedders: Any = SimpleNamespace(for_space=unknown)
-    vectors, container = QueryVectors(embedders, QueryCache(), "pumps"), SimpleNamespace(space=None)
+    vectors, container = looked_up(unknown), SimpleNamespace(space=None)
     await vectors.from_remote([container], LONG)
     with pytest.raises(Unavailable, match="missing"):
         await vectors.of(container)

@@ -22,6 +22,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.manifest.model import Rerank, SearchMode
 from latent_core.models.rerank.api import ApiReranker, RerankEndpoint, RerankRetryPolicy
 from latent_core.models.rerank.resolve import Reranker, Rerankers
+from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.rerank import (
     MAX_SECONDS,
     RerankedCandidate,
@@ -74,7 +75,9 @@ async def reordered(
     reranker: Reranker, texts: dict[str, str] | None = None, seconds: float = 30.0
 ) -> RerankResult[str]:
     given = TEXTS if texts is None else texts
-    return await rerank(lambda: reranker, QUERY, FUSED, given, in_seconds(seconds))
+    return await rerank(
+        lambda: reranker, QUERY, FUSED, given, in_seconds(seconds), CircuitBreakers()
+    )
 
 
 def keys(found: RerankResult[str]) -> str:
@@ -140,7 +143,9 @@ def test_every_candidate_stays_and_sorting_by_score_keeps_the_order(
     texts = dict.fromkeys(judged, "words")
 
     async def run() -> RerankResult[int]:
-        return await rerank(lambda: scripted, QUERY, candidates, texts, in_seconds(30.0))
+        return await rerank(
+            lambda: scripted, QUERY, candidates, texts, in_seconds(30.0), CircuitBreakers()
+        )
 
     found = asyncio.run(run())
     order = [placed.key for placed in found.order]
@@ -174,7 +179,9 @@ class TestTrouble:
         assert found.issue.details["cause"] == error.code.value
 
     async def test_an_unavailable_reranker_is_reported(self) -> None:
-        found = await rerank(Rerankers().named, QUERY, FUSED, TEXTS, in_seconds(30.0))
+        found = await rerank(
+            Rerankers().named, QUERY, FUSED, TEXTS, in_seconds(30.0), CircuitBreakers()
+        )
         assert keys(found) == "abcd"
         assert found.issue is not None
         assert "LLC_RERANK_API_URL" in found.issue.message

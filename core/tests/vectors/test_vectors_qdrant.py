@@ -20,6 +20,7 @@ from latent_core.domain.errors import (
     Misconfigured,
     NotFound,
     OutOfSpace,
+    ServiceUnreachable,
     TimedOut,
     Unavailable,
 )
@@ -235,10 +236,67 @@ async def test_a_start_says_why_the_server_cannot_be_used(server: QdrantServer) 
         )
     with pytest.raises(Invalid, match="LLC_QDRANT_URL"):
         await QdrantVectorIndex.open(address(server, url="ftp://qdrant"), OURS, MarkerPolicy.CREATE)
+
+
+async def test_a_server_that_is_down_or_full_at_the_start_is_used_as_soon_as_it_answers() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        gone, port = address(server), int(server.url.rpartition(":")[2])
+    index = await QdrantVectorIndex.open(gone, OURS, MarkerPolicy.CREATE)
+    with pytest.raises(ServiceUnreachable, match="not available"):
+        await index.collections()
+    with QdrantServer(api_key=KEY, port=port) as server:
+        server.misbehave(QdrantFault.DISK_FULL, times=1, only="installation")
+        with pytest.raises(OutOfSpace):
+            await index.create_collection("c_late", 2)
+        await index.create_collection("c_late", 2)
+        assert await index.collections() == ["c_late"]
+    await index.close()
+
+
+async def test_a_marker_of_another_holder_is_noticed_before_the_first_call_after_a_late_start() -> (
+    None
+):
+    with QdrantServer(api_key=KEY) as server:
+        original = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await original.create_collection("c_art", 2)
+        server.misbehave(QdrantFault.HUNG_UP, times=1, only="/")
+        copied = await QdrantVectorIndex.open(address(server), COPY)
+        for call in (
+            copied.drop_collection("c_art"),
+            copied.upsert("c_art", points_of(unit([[1, 0]]))),
+            copied.collections(),
+        ):
+            with pytest.raises(Misconfigured, match="latent adopt"):
+                await call
+        assert await original.collections() == ["c_art"]
+        await original.close()
+        await copied.close()
+
+
+async def test_adopting_needs_a_server_that_answers(server: QdrantServer) -> None:
     with QdrantServer() as other:
         gone = address(other)
-    with pytest.raises(Unavailable):
-        await QdrantVectorIndex.open(gone, OURS, MarkerPolicy.CREATE)
+    with pytest.raises(ServiceUnreachable):
+        await QdrantVectorIndex.open(gone, OURS, MarkerPolicy.TAKE_OVER)
+
+
+async def test_an_outage_of_the_server_writes_one_log_line_and_its_end_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    with QdrantServer(api_key=KEY) as server:
+        gone, port = address(server), int(server.url.rpartition(":")[2])
+    index = await QdrantVectorIndex.open(gone, OURS, MarkerPolicy.CREATE)
+    for _ in range(20):
+        with pytest.raises(Unavailable):
+            await index.collections()
+    with QdrantServer(api_key=KEY, port=port):
+        await index.collections()
+        await index.collections()
+    lines = [r for r in caplog.records if r.name.endswith("service_health")]
+    assert [line.message for line in lines] == ["service_unreachable", "service_reachable"]
+    assert vars(lines[1])["lost_calls"] == 21
+    await index.close()
 
 
 async def test_a_server_that_is_too_old_is_refused(

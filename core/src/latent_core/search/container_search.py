@@ -16,6 +16,7 @@ from latent_core.db.documents import chunks, documents
 from latent_core.db.documents.chunks import AllowedChunks
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.runtime.tasks import all_or_first_failure
+from latent_core.search.circuit_breaker import UNANSWERED
 from latent_core.search.constraints import SELECTIVE, STUBBORN, Constraint, constraints_of
 from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matches
@@ -296,9 +297,12 @@ class ContainerSearch:
         )
 
     async def _vector(self, depth: int, allowed: AllowedChunks | None) -> ChannelCandidates:
-        vector = await self._vectors.of(self._part.container)
-        return await vector_channel(
-            self._stores.vectors, self._part.container, vector, depth, allowed
+        container, index = self._part.container, self._stores.vectors
+        vector = await self._vectors.of(container)
+        return await self._stores.breakers.of("qdrant").run(
+            lambda _: vector_channel(index, container, vector, depth, allowed),
+            self._budget.channels,
+            self._plan,
         )
 
     async def _guarded(
@@ -311,21 +315,22 @@ class ContainerSearch:
                 return await search
         except TimeoutError:
             late = "The deadline passed before it finished; its candidates are missing."
-            self._report_failure(name, IssueCode.TIMEOUT, late)
+            self._report(IssueCode.TIMEOUT, late, name)
         except LatentError as error:
-            self._report_failure(name, error.code, error.message)
+            self._report(error.code, error.message, name)
+            if not isinstance(error, UNANSWERED):  # which the circuit breaker logs once
+                self._log_failure(name, error)
         finally:
             self.result.add_timing(name, perf_counter() - begun)
         return None
 
-    def _report_failure(self, channel: str, code: IssueCode, message: str) -> None:
-        self._report(code, message, channel)
+    def _log_failure(self, channel: str, error: LatentError) -> None:
         logger.warning(
             "channel_failed",
             extra={
                 "container_id": self._part.container.id,
                 "channel": channel,
-                "cause": message,
+                "cause": error.message,
             },
         )
 

@@ -17,6 +17,8 @@ from latent_core.db.containers import Container, Space
 from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Issue, IssueCode, LatentError
 from latent_core.models.embedding.port import Embedder, UnreachableAware
+from latent_core.search.circuit_breaker import CircuitBreakers
+from latent_core.search.time_budget import TimeBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +104,16 @@ class QueryVectors:
         self,
         embedders: EmbedderLookup,
         cache: QueryCache,
+        breakers: CircuitBreakers,
+        budget: TimeBudget,
         query: str,
         seen: EmbeddedQueryImage | None = None,
     ) -> None:
+        """``budget``: of a model behind a network."""
         self._embedders = embedders
         self._cache = cache
+        self._breakers = breakers
+        self._budget = budget
         self._query = query
         self._seen = seen
         self._tasks: dict[str, asyncio.Task[Vector]] = {}
@@ -143,12 +150,21 @@ class QueryVectors:
         if kept is not None:
             return kept
         begun = perf_counter()
-        vector = await (
-            embedder.embed_query(self._query) if seen is None else _image_vector(embedder, seen)
-        )
+        vector = await self._answer(embedder, seen)
         self.milliseconds += (perf_counter() - begun) * 1000
         self._cache.put(embedder.model.key, key, vector)
         return vector
+
+    async def _answer(self, embedder: Embedder, seen: EmbeddedQueryImage | None) -> Vector:
+        async def embedded(_: TimeBudget) -> Vector:
+            if seen is not None:
+                return await _image_vector(embedder, seen)
+            return await embedder.embed_query(self._query)
+
+        if not isinstance(embedder, UnreachableAware):
+            return await embedded(self._budget)
+        breaker = self._breakers.of(f"embedder {embedder.model.key}")
+        return await breaker.run(embedded, self._budget, self)
 
     async def close(self) -> None:
         """Cancel unfinished embeddings."""

@@ -128,6 +128,7 @@ class SearchOrder:
                 standing,
                 await self._read(head),
                 asyncio.get_running_loop().time() + RERANK_SECONDS,
+                self.stores.breakers,
             )
             self.issue, self.reranked, self.milliseconds = (
                 found.issue,

@@ -21,6 +21,8 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.manifest.model import Rerank, SearchMode
 from latent_core.models.rerank.resolve import Reranker
+from latent_core.search.circuit_breaker import UNANSWERED, CircuitBreakers
+from latent_core.search.time_budget import TimeBudget
 
 logger = logging.getLogger(__name__)
 
@@ -77,6 +79,7 @@ async def rerank(
     candidates: Sequence[RerankInput[K]],
     texts: Mapping[K, str],
     deadline: float,
+    breakers: CircuitBreakers,
 ) -> RerankResult[K]:
     """Rerank those of ``candidates`` (fused, best first) that have a text; the others are the rest.
 
@@ -88,11 +91,13 @@ async def rerank(
     head = [c for c in candidates if texts.get(c.key, "").strip()]
     if not head:
         return RerankResult(_as_fused(candidates))
-    latest = min(deadline, asyncio.get_running_loop().time() + MAX_SECONDS)
+    now = asyncio.get_running_loop().time()
+    budget = TimeBudget(now, min(deadline - now, MAX_SECONDS))
     try:
-        scores = await _scored(reranker(), query, [texts[c.key] for c in head], latest)
+        scores = await _scored(reranker(), query, [texts[c.key] for c in head], budget, breakers)
     except LatentError as error:
-        logger.warning("rerank_failed", extra={"cause": error.message})
+        if not isinstance(error, UNANSWERED):  # which the circuit breaker logs once
+            logger.warning("rerank_failed", extra={"cause": error.message})
         return RerankResult(_as_fused(candidates), _since(begun), _issue(error))
     judged = {c.key for c in head}
     rest = [c for c in candidates if c.key not in judged]
@@ -100,12 +105,17 @@ async def rerank(
 
 
 async def _scored(
-    reranker: Reranker, query: str, texts: Sequence[str], deadline: float
+    reranker: Reranker,
+    query: str,
+    texts: Sequence[str],
+    budget: TimeBudget,
+    breakers: CircuitBreakers,
 ) -> list[float]:
     """The scores; ``TimedOut`` at the deadline even if the reranker ignores it."""
     try:
-        async with asyncio.timeout_at(deadline):
-            return await reranker.rerank(query, texts, deadline)
+        return await breakers.of(f"reranker {reranker.name}").run(
+            lambda within: reranker.rerank(query, texts, within.deadline), budget, budget
+        )
     except TimeoutError as exc:
         raise TimedOut(f"{reranker.name} did not finish before its deadline") from exc
 

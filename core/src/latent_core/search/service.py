@@ -29,7 +29,7 @@ from latent_core.search.ranking import (
 )
 from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
-from latent_core.search.time_budget import GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
+from latent_core.search.time_budget import CHANNELS, GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
 from latent_core.telemetry.metrics import Metrics
 from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
 
@@ -102,7 +102,14 @@ class SearchService:
             return _with_image(SearchResponse(), image)
         seen = image.picture if image is not None else None
         embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)
-        vectors = QueryVectors(embedders, self.stores.queries, plan.query, seen)
+        vectors = QueryVectors(
+            embedders,
+            self.stores.queries,
+            self.stores.breakers,
+            TimeBudget.start(plan.deadline_seconds).share(CHANNELS),
+            plan.query,
+            seen,
+        )
         timings.lap("plan")
         order = SearchOrder(self.stores, plan)
         try:

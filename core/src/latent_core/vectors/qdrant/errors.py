@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,11 +32,13 @@ from latent_core.domain.errors import (
 from latent_core.domain.service_health import ServiceHealth
 from latent_core.telemetry.redaction import redacted
 
-logger = logging.getLogger(__name__)
-
 _SERVER_MESSAGE: Final = 300
 _FULL: Final = ("no space left", "disk space", "out of disk")
 _KEY_REFUSED: Final = (401, 403)
+
+
+class NotConnected(ServiceUnreachable):
+    """No connection to the server is possible."""
 
 
 @contextmanager
@@ -69,10 +70,10 @@ def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentE
     if isinstance(source, httpx.TimeoutException) and not connecting:
         return _late(seconds, health)
     # The cause names hosts, which users must not see.
-    logger.warning("qdrant_not_available", extra={"cause": str(source) or type(source).__name__})
+    health.unreachable(str(source) or type(source).__name__)
     if isinstance(source, httpx.TransportError) and not connecting:
         return UpstreamError("Qdrant closed the connection; see the log")
-    return ServiceUnreachable("Qdrant is not available; see the log")
+    return NotConnected("Qdrant is not available; see the log")
 
 
 def _refused(status: int, message: str, collection: str) -> LatentError:

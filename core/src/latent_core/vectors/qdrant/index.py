@@ -8,6 +8,7 @@ nearest points with high recall, not with certainty.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -23,7 +24,16 @@ from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient, models
 
 from latent_core.domain.chunk import Vector
-from latent_core.domain.errors import Conflict, Invalid, NotFound, Unavailable
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    StoreFull,
+    TimedOut,
+    Unavailable,
+    UpstreamError,
+    UpstreamOverload,
+)
 from latent_core.domain.ids import PointId
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
@@ -36,8 +46,15 @@ from latent_core.vectors.port import (
     checked_points,
     checked_query,
 )
-from latent_core.vectors.qdrant.errors import StrictModeLimits, capped, mapped_errors
+from latent_core.vectors.qdrant.errors import (
+    NotConnected,
+    StrictModeLimits,
+    capped,
+    mapped_errors,
+)
 from latent_core.vectors.qdrant.marker import MARKER, QdrantMarker
+
+logger = logging.getLogger(__name__)
 
 HNSW_LINKS: Final = 32
 HNSW_BUILD: Final = 256
@@ -79,6 +96,7 @@ class QdrantVectorIndex:
         self,
         client: AsyncQdrantClient,
         installation: Installation,
+        policy: MarkerPolicy,
         *,
         prefix: str = "",
         deadline_seconds: float = 10.0,
@@ -86,8 +104,10 @@ class QdrantVectorIndex:
         self._client = client
         self._prefix = f"{prefix}{installation.id}_"
         self._marker = QdrantMarker(client, f"{self._prefix}{MARKER}", installation)
+        self._policy = policy
+        self._settled = False
         self._deadline_seconds = deadline_seconds
-        self._health = ServiceHealth()
+        self._health = ServiceHealth("qdrant")
         self._coalescer = WriteCoalescer(self._store)
         self._dims: dict[str, int] = {}
         self._limits: dict[str, StrictModeLimits] = {}
@@ -101,22 +121,36 @@ class QdrantVectorIndex:
         *,
         deadline_seconds: float = 10.0,
     ) -> Self:
-        """``Unavailable`` when the server does not answer, ``Invalid`` when it is unsuitable, ``Misconfigured`` when
-        its collections belong to another holder."""
+        """``Invalid`` when the server is unsuitable, ``Misconfigured`` when its collections belong to another holder,
+        ``ServiceUnreachable`` when it refuses the key. A server that is away or full is checked before the first
+        call that it answers instead, except by ``latent adopt``, which needs it now."""
         index = cls(
             _client(address, deadline_seconds),
             installation,
+            policy,
             prefix=address.prefix,
             deadline_seconds=deadline_seconds,
         )
         try:
-            await index._check_server()
-            async with index._call(""):
-                await index._marker.settle(policy)
+            await index._settle_identity()
+        except (NotConnected, TimedOut, UpstreamError, UpstreamOverload, StoreFull) as exc:
+            if policy is MarkerPolicy.TAKE_OVER:
+                await index.close()
+                raise
+            logger.warning("qdrant_not_checked", extra={"cause": exc.message})
         except BaseException:
             await index.close()
             raise
         return index
+
+    async def _settle_identity(self) -> None:
+        """Check the server's version, and create or check the marker. Repeating it is harmless."""
+        async with self._request(""):
+            server_info = await self._client.info()
+        _check_version(server_info.version)
+        async with self._request(""):
+            await self._marker.settle(self._policy)
+        self._settled = True
 
     async def create_collection(
         self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
@@ -257,6 +291,14 @@ class QdrantVectorIndex:
 
     @asynccontextmanager
     async def _call(self, collection: str) -> AsyncIterator[None]:
+        """For one request on ``collection``; the first one settles whose collections these are."""
+        if not self._settled:
+            await self._settle_identity()
+        async with self._request(collection):
+            yield
+
+    @asynccontextmanager
+    async def _request(self, collection: str) -> AsyncIterator[None]:
         with mapped_errors(collection, self._deadline_seconds, self._health):
             try:
                 async with asyncio.timeout(self._deadline_seconds):
@@ -270,16 +312,6 @@ class QdrantVectorIndex:
         """``Misconfigured`` if another database now holds this installation."""
         async with self._call(""):
             await self._marker.verify(max_age_seconds)
-
-    async def _check_server(self) -> None:
-        async with self._call(""):
-            server_info = await self._client.info()
-        version = tuple(int(part) for part in server_info.version.split(".")[:2])
-        if version < MIN_VERSION:
-            raise Invalid(
-                f"Qdrant {server_info.version} at LLC_QDRANT_URL is too old: "
-                f"{'.'.join(map(str, MIN_VERSION))} or newer is needed"
-            )
 
     async def _create(self, name: str, dims: int, layout: CollectionLayout) -> None:
         async with self._call(name):
@@ -512,6 +544,13 @@ def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClien
             )
         except (ValueError, TypeError) as exc:
             raise Invalid(f"LLC_QDRANT_URL cannot be read: {exc}") from exc
+
+
+def _check_version(found: str) -> None:
+    if tuple(int(part) for part in found.split(".")[:2]) < MIN_VERSION:
+        raise Invalid(
+            f"Qdrant {found} at LLC_QDRANT_URL is too old: {'.'.join(map(str, MIN_VERSION))} or newer is needed"
+        )
 
 
 def _completed(result: models.UpdateResult, collection: str) -> None:
