@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import httpx
@@ -28,6 +30,7 @@ from latent_core.domain.installation import MarkerPolicy
 from latent_core.vectors.port import CollectionLayout
 from latent_core.vectors.qdrant import index as qdrant
 from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
+from latent_core.vectors.qdrant.nodes import GIVEN_UP_SECONDS
 from tests.support.contracts.vectors import VectorIndexContract, fresh
 from tests.support.installations import COPY, OTHER, OURS
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
@@ -98,7 +101,7 @@ class TestCollections:
         made = server.engine.created_as(f"{OURS.id}_c_made_text")
         assert made.hnsw_config == models.HnswConfigDiff(m=32, ef_construct=256)
         assert (made.shard_number, made.replication_factor) == (3, 2)
-        assert made.write_consistency_factor == 2
+        assert made.write_consistency_factor == 1
         collection_info = server.engine.info(f"{OURS.id}_c_made_text")
         assert {n: i["data_type"] for n, i in collection_info["payload_schema"].items()} == {
             "doc_id": "uuid",
@@ -429,3 +432,102 @@ async def test_purges_and_counts_work_where_strict_mode_refuses_exact_counts() -
         with pytest.raises(Unavailable, match="3 vectors are still in"):
             await index.delete("c_strict", named("b"))
         await index.close()
+
+
+@pytest.fixture
+def nodes() -> Iterator[tuple[QdrantServer, QdrantServer]]:
+    """Two nodes of a cluster: what is written to one is in the other."""
+    with QdrantServer(api_key=KEY) as first, QdrantServer(api_key=KEY) as second:
+        second.engine = first.engine
+        yield first, second
+
+
+async def test_the_next_address_is_used_when_a_node_refuses_connections(
+    nodes: tuple[QdrantServer, QdrantServer],
+) -> None:
+    with QdrantServer() as other:
+        dead = other.url
+    alive = nodes[0]
+    index = await QdrantVectorIndex.open(
+        address(alive, url=f"{dead}, {alive.url}"), OURS, MarkerPolicy.CREATE
+    )
+    await index.create_collection("c_cluster", 2)
+    await index.upsert("c_cluster", points_of(unit([[1, 0]])))
+    assert await index.count("c_cluster") == 1
+    await index.close()
+
+
+@pytest.mark.parametrize("fault", [QdrantFault.HUNG_UP, QdrantFault.SILENT])
+async def test_a_node_that_stops_answering_is_left_for_the_next_one(
+    nodes: tuple[QdrantServer, QdrantServer], fault: QdrantFault
+) -> None:
+    first, second = nodes
+    index = await QdrantVectorIndex.open(
+        address(first, url=f"{first.url},{second.url}"),
+        OURS,
+        MarkerPolicy.CREATE,
+        deadline_seconds=1.0,
+    )
+    await index.create_collection("c_cluster", 2)
+    await index.upsert("c_cluster", points_of(unit([[1, 0]])))
+    before = second.requests
+    first.misbehave(fault, times=1000)
+    if fault is QdrantFault.SILENT:  # no time is left for the other node
+        with pytest.raises(TimedOut):
+            await index.search("c_cluster", QUERY, 3)
+    assert len((await index.search("c_cluster", QUERY, 3)).chunk_nos) == 1
+    assert second.requests > before
+    await index.close()
+
+
+async def test_a_search_that_is_cancelled_at_its_deadline_leaves_the_node(
+    nodes: tuple[QdrantServer, QdrantServer],
+) -> None:
+    first, second = nodes
+    index = await QdrantVectorIndex.open(
+        address(first, url=f"{first.url},{second.url}"), OURS, MarkerPolicy.CREATE
+    )
+    await index.create_collection("c_cluster", 2)
+    first.misbehave(QdrantFault.SILENT, times=1000)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(2 * GIVEN_UP_SECONDS):
+            await index.search("c_cluster", QUERY, 3)
+    assert not len((await index.search("c_cluster", QUERY, 3)).chunk_nos)
+    await index.close()
+
+
+@pytest.mark.parametrize("url", ["", "qdrant:6333", "http://a:1,ftp://b", "http://a/x,http://b/y"])
+async def test_addresses_that_cannot_be_used_are_refused(url: str) -> None:
+    with pytest.raises(Invalid, match="LLC_QDRANT_URL"):
+        await QdrantVectorIndex.open(QdrantAddress(url), OURS, MarkerPolicy.CREATE)
+
+
+@pytest.mark.parametrize(("replicas", "needed"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 3)])
+async def test_a_write_needs_one_of_two_replicas_and_a_majority_of_more(
+    server: QdrantServer, replicas: int, needed: int
+) -> None:
+    async for index in opened(address(server, prefix=f"replicas{replicas}_")):
+        layout = CollectionLayout(replicas=replicas)
+        await index.create_collection("c_new", 2, layout)
+        name = index._named("c_new")
+        assert server.engine.created_as(name).write_consistency_factor == needed
+        # One that was created with another number is changed.
+        params = models.CollectionParamsDiff(write_consistency_factor=replicas + 1)
+        server.engine.update(name, models.UpdateCollection(params=params))
+        await index.create_collection("c_new", 2, layout)
+        assert server.engine.created_as(name).write_consistency_factor == needed
+
+
+async def test_a_check_of_all_replicas_reads_from_all_of_them(
+    server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async for index in opened(address(server, prefix="consistency_")):
+        await index.create_collection("c_read", 2)
+        points = points_of(unit([[1, 0]]))
+        await index.upsert("c_read", points)
+        asked = Mock(wraps=index._client.retrieve)
+        monkeypatch.setattr(index._client, "retrieve", asked)
+        assert set(await index.vectors("c_read", points.ids, all_replicas=True)) == set(points.ids)
+        await index.vectors("c_read", points.ids)
+        levels = [call.kwargs["consistency"] for call in asked.mock_calls]
+        assert levels == [models.ReadConsistencyType.ALL, None]

@@ -90,6 +90,9 @@ class FakeQdrantEngine:
         if change.quantization_config is not None:
             given = _jsonable(change.quantization_config)
             kept.quantization = None if given == "Disabled" else given
+        if change.params is not None:
+            changed = change.params.model_dump(exclude_none=True)
+            kept.request = kept.request.model_copy(update=changed)
         return True
 
     def drop(self, name: str) -> Any:

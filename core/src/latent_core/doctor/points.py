@@ -111,10 +111,10 @@ class PointCheck:
         bad: dict[PointId, str] = {}
         for start in range(0, len(ids), IDS_PER_CHECK):
             batch = ids[start : start + IDS_PER_CHECK]
-            stored = await self._index.vectors(collection, batch)
+            stored = await self._index.vectors(collection, batch, all_replicas=True)
             for one in batch:
                 if one not in stored:
-                    bad[one] = "has no vector"
+                    bad[one] = "has no vector, or not in every replica"
                 elif not abs(float(np.linalg.norm(stored[one])) - 1.0) < MAX_LENGTH_ERROR:  # or NaN
                     bad[one] = "has a vector that is not of unit length"
         return bad

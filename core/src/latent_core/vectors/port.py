@@ -86,8 +86,10 @@ class VectorIndex(Protocol):
         """The ``k`` nearest points (exact), limited to ``allowed`` if given."""
         ...
 
-    async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
-        """Stored vectors of the ids that exist."""
+    async def vectors(
+        self, collection: str, ids: Sequence[PointId], *, all_replicas: bool = False
+    ) -> dict[PointId, Vector]:
+        """Stored vectors of the ids that exist; with ``all_replicas`` only of those that every replica has."""
         ...
 
     async def delete(

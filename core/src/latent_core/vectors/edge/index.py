@@ -137,7 +137,13 @@ class EdgeVectorIndex:
         body = query.tobytes() + _ids(allowed or ())
         return _hits(await self._call(VectorOp.SEARCH, collection, args, body))
 
-    async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
+    async def vectors(
+        self,
+        collection: str,
+        ids: Sequence[PointId],
+        *,
+        all_replicas: bool = False,  # noqa: ARG002 - there is one
+    ) -> dict[PointId, Vector]:
         found: dict[PointId, Vector] = {}
         for start in range(0, max(1, len(ids)), _IDS_PER_REQUEST):
             body = _ids(ids[start : start + _IDS_PER_REQUEST])

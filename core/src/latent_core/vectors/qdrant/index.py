@@ -53,6 +53,7 @@ from latent_core.vectors.qdrant.errors import (
     mapped_errors,
 )
 from latent_core.vectors.qdrant.marker import MARKER, QdrantMarker
+from latent_core.vectors.qdrant.nodes import NodesTransport, addresses
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,8 @@ _INT8: Final = models.ScalarQuantization(
 
 @dataclass(frozen=True, slots=True)
 class QdrantAddress:
-    """Address and key of the server, and the ``prefix`` of our collections' names."""
+    """``url``: the addresses of the server's nodes, separated by commas; and the ``prefix`` of our collections'
+    names."""
 
     url: str
     api_key: SecretStr | None = None
@@ -212,13 +214,19 @@ class QdrantVectorIndex:
             found += await self._nearest_of(collection, query, k, chosen)
         return _hits(_in_order(found), k)
 
-    async def vectors(self, collection: str, ids: Sequence[PointId]) -> dict[PointId, Vector]:
+    async def vectors(
+        self, collection: str, ids: Sequence[PointId], *, all_replicas: bool = False
+    ) -> dict[PointId, Vector]:
+        consistency = models.ReadConsistencyType.ALL if all_replicas else None
         if not ids:
             await self._stored_dims(collection)
         found: dict[PointId, Vector] = {}
         for start in range(0, len(ids), _POINTS_PER_REQUEST):
             part = _strings(ids[start : start + _POINTS_PER_REQUEST])
-            for record in await self._retrieve(collection, part, with_vectors=True):
+            records = await self._retrieve(
+                collection, part, with_vectors=True, consistency=consistency
+            )
+            for record in records:
                 found[_id(record)] = np.asarray(record.vector, dtype=np.float32)
         return found
 
@@ -320,8 +328,7 @@ class QdrantVectorIndex:
                 vectors_config=models.VectorParams(size=dims, distance=models.Distance.COSINE),
                 shard_number=layout.shards,
                 replication_factor=layout.replicas,
-                # A majority has it before the server answers.
-                write_consistency_factor=layout.replicas // 2 + 1,
+                write_consistency_factor=_acknowledgements(layout.replicas),
                 on_disk_payload=True,
                 hnsw_config=models.HnswConfigDiff(m=HNSW_LINKS, ef_construct=HNSW_BUILD),
                 quantization_config=_INT8 if layout.quantization == "int8" else None,
@@ -342,7 +349,14 @@ class QdrantVectorIndex:
     async def _settle(
         self, name: str, layout: CollectionLayout, info: models.CollectionInfo
     ) -> None:
-        """Turn quantization on or off by the manifest and the collection's size."""
+        """Change an existing collection where it differs from the manifest, or has outgrown its quantization."""
+        needed = _acknowledgements(info.config.params.replication_factor or 1)
+        if (info.config.params.write_consistency_factor or 1) != needed:
+            params = models.CollectionParamsDiff(write_consistency_factor=needed)
+            async with self._call(name):
+                await self._client.update_collection(
+                    self._named(name), collection_params=params, timeout=self._seconds
+                )
         quantized = info.config.quantization_config is not None
         large = (info.points_count or 0) > QUANTIZE_FROM_POINTS
         page_size = large if layout.quantization is None else layout.quantization == "int8"
@@ -461,7 +475,12 @@ class QdrantVectorIndex:
         return _in_order(answer.points)
 
     async def _retrieve(
-        self, collection: str, ids: list[models.ExtendedPointId], *, with_vectors: bool
+        self,
+        collection: str,
+        ids: list[models.ExtendedPointId],
+        *,
+        with_vectors: bool,
+        consistency: models.ReadConsistencyType | None = None,
     ) -> list[models.Record]:
         async with self._call(collection):
             return await self._client.retrieve(
@@ -469,6 +488,7 @@ class QdrantVectorIndex:
                 ids,
                 with_payload=False,
                 with_vectors=with_vectors,
+                consistency=consistency,
                 timeout=self._within(collection),
             )
 
@@ -526,23 +546,27 @@ class QdrantVectorIndex:
 
 
 def _client(address: QdrantAddress, deadline_seconds: float) -> AsyncQdrantClient:
+    # Set explicitly, or connections to this machine would not be kept.
+    limits = httpx.Limits(max_connections=64, max_keepalive_connections=32)
     with warnings.catch_warnings():
         # A key without TLS is normal in an internal network of containers.
         warnings.filterwarnings("ignore", message=".*insecure connection", category=UserWarning)
         try:
+            nodes = addresses(address.url)
             return AsyncQdrantClient(
-                url=address.url,
+                url=str(nodes[0]),
                 api_key=address.api_key.get_secret_value() if address.api_key else None,
                 timeout=math.ceil(deadline_seconds),
                 check_compatibility=False,  # it would print from another thread
                 # A compressed response comes in pieces, and the second one waits for a delayed
                 # acknowledgement: 48 ms per request instead of 5 (measured on Qdrant 1.18.3).
                 headers={"Accept-Encoding": "identity"},
-                # Set explicitly, or connections to this machine would not be kept.
-                limits=httpx.Limits(max_connections=64, max_keepalive_connections=32),
+                transport=NodesTransport(
+                    nodes, httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+                ),
                 trust_env=False,
             )
-        except (ValueError, TypeError) as exc:
+        except (ValueError, TypeError, httpx.InvalidURL) as exc:
             raise Invalid(f"LLC_QDRANT_URL cannot be read: {exc}") from exc
 
 
@@ -560,6 +584,12 @@ def _completed(result: models.UpdateResult, collection: str) -> None:
             f"Qdrant did not complete a write to {collection} in time: its status is '{result.status}'",
             collection=collection,
         )
+
+
+def _acknowledgements(replicas: int) -> int:
+    """The replicas that must have a write before the server answers. Vectors can be derived again, so that one of two
+    suffices, and writes go on when a node is dead; from three on it is the majority."""
+    return 1 if replicas <= 2 else replicas // 2 + 1
 
 
 def _batches(count: int, dims: int, *, page_limit: int) -> Iterator[slice]:
