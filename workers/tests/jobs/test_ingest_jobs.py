@@ -18,6 +18,7 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
+from latent_core.vectors.port import Points
 from latent_workers import publishing
 from latent_workers.jobs import corpus, render
 from latent_workers.ocr.reader import PageReader
@@ -247,6 +248,46 @@ async def test_a_document_whose_embedder_is_unreachable_waits_with_that_cause_an
     harness.embedder.failure = None
     await harness.settle()
     assert await harness.texts() == ["the lamp is lit"]
+
+
+@pytest.mark.parametrize("corpus_job", [False, True])
+@pytest.mark.parametrize("live", [False, True])
+async def test_attempts_that_fail_after_their_vectors_were_written_do_not_leave_them_all(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, *, live: bool, corpus_job: bool
+) -> None:
+    """Of an update of a corpus too, though there only its publication removes them."""
+
+    async def add(text: str) -> None:
+        if corpus_job:
+            await harness.add_corpus({"r1": text})
+        else:
+            await harness.add("a.txt", text.encode())
+
+    index = harness.stack.vectors
+    (collection,) = await index.collections()
+    if live:
+        await add("the first lamp is lit")
+        assert await harness.work() == []
+    before = await index.count(collection)
+    await add("the second lamp is lit")
+    upsert = index.upsert
+
+    async def unanswered(name: str, points: Points) -> None:
+        await upsert(name, points)
+        raise ServiceUnreachable("the answer was lost")
+
+    monkeypatch.setattr(index, "upsert", unanswered)
+    kind = JobKind.CORPUS if corpus_job else JobKind.INGEST
+    for _ in range(4):
+        assert len(await harness.work(kind)) == 1
+        await sql(harness.stack.db, "UPDATE jobs SET run_at = now(), waits_for = NULL")
+        if not (live and corpus_job):
+            assert await index.count(collection) == before + 1
+    monkeypatch.undo()
+    assert await harness.work() == []
+    assert await harness.texts() == ["the second lamp is lit"]
+    await harness.settle()
+    assert await index.count(collection) == 1
 
 
 @pytest.mark.parametrize("kind", [JobKind.INGEST, JobKind.CORPUS])

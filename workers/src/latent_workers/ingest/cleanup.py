@@ -1,19 +1,24 @@
-"""Cleans up after a job that has failed for good: orphaned points and blobs, which are invisible."""
+"""Cleans up after attempts that failed: orphaned points and blobs, which are invisible."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import Final
 from uuid import UUID
 
 from latent_core.db import containers
+from latent_core.db.containers import Container
+from latent_core.db.documents.documents import Attempt
 from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, StoreFull, Unavailable
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
+from latent_core.ingest.stage import Checkpoint
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.requeue import is_final
 from latent_workers.deps import Deps
+from latent_workers.ingest.dual_write import dual_write_spaces
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +61,29 @@ async def private_folder() -> AsyncIterator[None]:
         yield
     except StoreFull as exc:
         raise OutOfSpace(exc.message, **exc.details) from exc
+
+
+MAX_EARLIER: Final = 16
+"""Generations of a document that one attempt removes beside a live one. Its publication removes all others."""
+
+
+async def remove_earlier_attempts(
+    deps: Deps, container: Container, attempts: Collection[Attempt], checkpoint: Checkpoint
+) -> None:
+    """Delete the vectors that failed attempts at these documents wrote. Without this, every attempt during an outage
+    would leave its own until one succeeds."""
+    repeated = [one for one in attempts if one.first < one.generation]
+    if not repeated:
+        return
+    spaces = [container.space, *await dual_write_spaces(deps, container)]
+    for collection in dict.fromkeys(space.collection() for space in spaces):
+        for one in repeated:
+            await checkpoint()
+            if one.live is None:
+                await deps.stack.vectors.delete(collection, one.doc_id, below=one.generation)
+                continue
+            for earlier in range(max(one.first, one.generation - MAX_EARLIER), one.generation):
+                await deps.stack.vectors.delete(collection, one.doc_id, only=earlier)
 
 
 async def _sweep(ctx: JobContext, deps: Deps, staged: Sequence[tuple[UUID, int]]) -> None:

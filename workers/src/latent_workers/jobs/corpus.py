@@ -42,7 +42,7 @@ from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.cleanup import cleanup_on_failure, remove_earlier_attempts
 from latent_workers.ingest.original import Original, fetch, stored
 from latent_workers.ingest.prepare import (
     PreparedDocument,
@@ -167,6 +167,8 @@ async def _records(
         if made.drafts:
             work.append((attempt, made, record, printed))
     staging += [(attempt.doc_id, attempt.generation) for attempt, _, _, _ in work]
+    new = [attempt for attempt, _, _, _ in work if attempt.live is None]
+    await remove_earlier_attempts(deps, corpus_batch.container, new, ctx.checkpoint)
     staged = await stage(ctx, deps, corpus_batch.container, [(a, m) for a, m, _, _ in work])
     ready = [
         StagedGeneration(

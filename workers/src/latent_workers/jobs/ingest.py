@@ -31,7 +31,7 @@ from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.cleanup import cleanup_on_failure, remove_earlier_attempts
 from latent_workers.ingest.embedded_images import with_pictures
 from latent_workers.ingest.original import Original, fetch
 from latent_workers.ingest.page_drawing import RenderPayload
@@ -249,6 +249,7 @@ def _nothing_found(name: str, parsed: ParsedDocument) -> str:
 async def _publish(
     ctx: JobContext, deps: Deps, work: IngestContext, made: PreparedDocument
 ) -> None:
+    await remove_earlier_attempts(deps, work.container, [work.attempt], ctx.checkpoint)
     (stored,), store = await embed(
         ctx,
         deps,

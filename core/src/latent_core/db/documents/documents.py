@@ -76,7 +76,8 @@ WITH held AS MATERIALIZED (
 )
 UPDATE documents SET next_generation = next_generation + 1
 WHERE id = ANY (ARRAY(SELECT id FROM held)) AND deleted_at IS NULL AND floor_request <= %(request)s
-RETURNING id, next_generation - 1 AS generation, fingerprint, live_generation
+RETURNING id, next_generation - 1 AS generation, fingerprint, live_generation,
+    greatest(coalesce(live_generation, 0) + 1, floor_generation) AS first
 """
 
 LOCK: Final = """
@@ -207,6 +208,10 @@ class Attempt:
     generation: int
     fingerprint: str | None
     """Of the live generation."""
+    live: int | None = None
+    """The live generation."""
+    first: int = 1
+    """Generations from this one on and below ``generation`` belong to attempts that failed."""
 
 
 async def take_generations(
@@ -219,7 +224,11 @@ async def take_generations(
     cursor = await conn.execute(TAKE_GENERATIONS, {"ids": sorted(doc_ids), "request": request})
     return {
         r["id"]: Attempt(
-            r["id"], r["generation"], r["fingerprint"] if r["live_generation"] is not None else None
+            r["id"],
+            r["generation"],
+            r["fingerprint"] if r["live_generation"] is not None else None,
+            r["live_generation"],
+            r["first"],
         )
         for r in await cursor.fetchall()
     }
