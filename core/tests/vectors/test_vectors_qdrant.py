@@ -525,9 +525,9 @@ async def test_a_check_of_all_replicas_reads_from_all_of_them(
         await index.create_collection("c_read", 2)
         points = points_of(unit([[1, 0]]))
         await index.upsert("c_read", points)
-        asked = Mock(wraps=index._client.retrieve)
-        monkeypatch.setattr(index._client, "retrieve", asked)
+        reads = Mock(wraps=index._client.retrieve)
+        monkeypatch.setattr(index._client, "retrieve", reads)
         assert set(await index.vectors("c_read", points.ids, all_replicas=True)) == set(points.ids)
         await index.vectors("c_read", points.ids)
-        levels = [call.kwargs["consistency"] for call in asked.mock_calls]
+        levels = [call.kwargs["consistency"] for call in reads.mock_calls]
         assert levels == [models.ReadConsistencyType.ALL, None]
