@@ -1,4 +1,4 @@
-"""The identity of an installation, by which shared servers tell its data from that of others.
+"""The identity of an installation on shared servers, and collections that small containers share.
 
 Revision ID: 0002_installation
 Revises: 0001_initial
@@ -18,8 +18,12 @@ CREATE TABLE installation (
     id          text NOT NULL CHECK (id ~ '^[0-9a-f]{12}$'),
     holder      text NOT NULL,           -- '<system_identifier>/<oid>' of the database that may write; a copy has another
     created_at  timestamptz NOT NULL DEFAULT now(),
-    adopted_at  timestamptz              -- when `latent adopt` last changed the holder
+    adopted_at  timestamptz,             -- when `latent adopt` last changed the holder
+    max_collections integer              -- beyond it new small containers share collections; NULL: no bound
 );
+
+ALTER TABLE spaces ADD COLUMN shared text;         -- the shared collection that holds its points; NULL: one of its own
+ALTER TABLE former_spaces ADD COLUMN shared text;
 """
 
 

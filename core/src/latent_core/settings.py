@@ -124,6 +124,10 @@ class Settings(BaseSettings):
     qdrant_api_key: SecretStr | None = _named("LLC_QDRANT_API_KEY", "QDRANT_API_KEY")
     qdrant_prefix: str = _named("LLC_QDRANT_PREFIX", default="")
     """Prefix of our collections' names, for a server that also holds others."""
+    qdrant_collections: int = _named(
+        "LLC_QDRANT_COLLECTIONS", default=200, minimum=0, maximum=100_000
+    )
+    """Beyond this number new containers below 20,000 points share collections. 0: all small ones do."""
     s3_endpoint: str | None = _named("LLC_S3_ENDPOINT", "LLC_MINIO_ENDPOINT", "MINIO_ENDPOINT")
     s3_access_key: SecretStr | None = _named(
         "LLC_S3_ACCESS_KEY", "LLC_MINIO_ACCESS_KEY", "MINIO_ACCESS_KEY"

@@ -28,7 +28,7 @@ from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.bm25.exact import ExactIndex
 from latent_core.bm25.phrases import PhraseIndex
 from latent_core.bm25.port import KeywordIndex
-from latent_core.db import installation
+from latent_core.db import installation, placement
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
@@ -206,6 +206,9 @@ async def _identity(settings: Settings, db: Database) -> tuple[Installation, Mar
         holder = await installation.ensure_installation(conn)
         if settings.qdrant_url is not None or settings.s3_endpoint is not None:
             await installation.check_holder(conn, holder)
+        await placement.set_bound(
+            conn, settings.qdrant_collections if settings.qdrant_url is not None else None
+        )
         used = await installation.has_content(conn)
     return holder, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE
 

@@ -51,6 +51,7 @@ DELIVERED = {
     "qdrant_url": "that server instead of the embedded engine",
     "qdrant_api_key": "its key",
     "qdrant_prefix": "names of its collections",
+    "qdrant_collections": "beyond this number small containers share them",
     "s3_endpoint": "that server instead of files",
     "s3_access_key": "its key",
     "s3_secret_key": "its other key",

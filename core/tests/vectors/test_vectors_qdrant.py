@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from enum import StrEnum
 from typing import Any
 from unittest.mock import Mock
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import httpx
+import numpy as np
 import pytest
 import pytest_asyncio
 from pydantic import SecretStr
 from qdrant_client import models
+from typing_extensions import override
 
 from latent_core.domain.errors import (
     Conflict,
@@ -27,7 +29,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.installation import MarkerPolicy
-from latent_core.vectors.port import CollectionLayout
+from latent_core.vectors.port import CollectionLayout, VectorIndex
 from latent_core.vectors.qdrant import index as qdrant
 from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
 from latent_core.vectors.qdrant.nodes import GIVEN_UP_SECONDS
@@ -72,12 +74,12 @@ class Way(StrEnum):
 @pytest_asyncio.fixture(scope="class", loop_scope="class", name="index")
 async def index_of_the_class(
     request: pytest.FixtureRequest, server: QdrantServer
-) -> AsyncIterator[QdrantVectorIndex]:
+) -> AsyncIterator[QdrantVectorIndex | InSharedCollections]:
     way = getattr(request.cls, "WAY", Way.STAND_IN)
     stands_in = way is Way.STAND_IN
     given = address(server) if stands_in else launch.qdrant_address(f"VectorIndex, {way}")
     async for index in opened(given):
-        yield index
+        yield InSharedCollections(index) if getattr(request.cls, "SHARED", False) else index
 
 
 @pytest.mark.asyncio(loop_scope="class")
@@ -87,6 +89,70 @@ class TestContractOfTheStandIn(VectorIndexContract):
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestContractByRest(VectorIndexContract):
+    WAY = Way.REST
+
+
+class InSharedCollections:
+    """A ``VectorIndex`` that puts each collection into a shared one, beside points of another tenant."""
+
+    def __init__(self, index: QdrantVectorIndex) -> None:
+        self._index = index
+        self._shared: dict[str, str] = {}
+
+    async def create_collection(
+        self, name: str, dims: int, layout: CollectionLayout = CollectionLayout()
+    ) -> None:
+        shared = self._shared.setdefault(name, f"s_{name}/{name}")
+        await self._index.create_collection(shared, dims, layout)
+        other = f"s_{name}/c_other_text_1"
+        vectors = unit(np.ones((20, dims)))
+        await self._index.upsert(other, points_of(vectors, doc="other tenant"))
+
+    def __getattr__(self, method: str) -> Any:
+        async def call(name: str, *given: Any, **named: Any) -> Any:
+            return await getattr(self._index, method)(
+                self._shared.get(name, f"s_{name}/{name}"), *given, **named
+            )
+
+        return call
+
+    async def collections(self) -> list[str]:
+        found = await self._index.collections()
+        return [name.partition("/")[2] for name in found if "c_other" not in name]
+
+
+class SharedContract(VectorIndexContract):
+    """A collection within a shared one is listed while it has points, and has the dimensions of the shared one."""
+
+    SHARED = True
+
+    @override
+    async def test_many_may_create_the_same_collection_at_once(self, index: VectorIndex) -> None:
+        name = f"c_test_text_{uuid4().hex[:12]}"
+        await asyncio.gather(*(index.create_collection(name, 2) for _ in range(5)))
+        await index.upsert(name, points_of(unit([[1, 0]])))
+        assert (await index.collections()).count(name) == 1
+
+    @override
+    async def test_a_dropped_collection_is_gone_and_may_be_made_anew(
+        self, index: VectorIndex
+    ) -> None:
+        name = await fresh(index, 2)
+        await index.upsert(name, points_of(unit([[1, 0]])))
+        await index.drop_collection(name)
+        assert name not in await index.collections()
+        await index.drop_collection(name)
+        await index.create_collection(name, 2)
+        assert await index.count(name) == 0
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractOfSharedCollections(SharedContract):
+    pass
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractOfSharedCollectionsByRest(SharedContract):
     WAY = Way.REST
 
 
@@ -531,3 +597,39 @@ async def test_a_check_of_all_replicas_reads_from_all_of_them(
         await index.vectors("c_read", points.ids)
         levels = [call.kwargs["consistency"] for call in reads.mock_calls]
         assert levels == [models.ReadConsistencyType.ALL, None]
+
+
+async def test_tenants_of_a_shared_collection_see_and_remove_only_their_own_points(
+    server: QdrantServer,
+) -> None:
+    async for index in opened(address(server, prefix="tenants_")):
+        ours, theirs = "s_0a/c_art_text_1", "s_0a/c_art-2_text_2"
+        for name in (ours, theirs):
+            await index.create_collection(name, 2)
+            vectors = unit([[1, 0], [0, 1]])
+            await index.upsert(name, points_of(vectors, doc=name))
+        assert sorted(await index.collections()) == sorted([ours, theirs])
+        assert server.engine.names()["collections"].count({"name": index._named(ours)}) == 1
+        for name in (ours, theirs):
+            assert await index.count(name) == 2
+            assert len((await index.search(name, QUERY, 10)).chunk_nos) == 2
+            assert {p.doc_id for p in await index.scroll(name, after=None, limit=9)} == {
+                named(name)
+            }
+        assert await index.delete(ours, named(theirs)) == 0
+        await index.drop_collection(ours)
+        assert (await index.count(ours), await index.count(theirs)) == (0, 2)
+        assert await index.collections() == [theirs]
+
+
+async def test_a_shared_collection_has_a_tenant_index_and_no_graph_over_all_tenants(
+    server: QdrantServer,
+) -> None:
+    async for index in opened(address(server, prefix="graph_")):
+        await index.create_collection("s_0b/c_art_text_1", 4)
+        made = server.engine.created_as(index._named("s_0b/x"))
+        assert made.hnsw_config == models.HnswConfigDiff(m=0, payload_m=32, ef_construct=256)
+        indexed = server.engine.info(index._named("s_0b/x"))["payload_schema"]
+        assert set(indexed) == {"doc_id", "generation", "container_id", "collection"}
+        request = server.engine._kept[index._named("s_0b/x")].requested["container_id"]
+        assert request.is_tenant is True

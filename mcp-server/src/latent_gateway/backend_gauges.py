@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from latent_core.db import capacity
+from latent_core.db import capacity, placement
 from latent_core.db.capacity import SERVICES
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
@@ -45,6 +45,7 @@ class Gauges:
                 ("queue", self._queue),
                 ("oldest_transaction", self._oldest),
                 ("full", self._capacity),
+                ("collections", self._collections),
             ):
                 await _guarded(name, gauge)
         full = self._stack.capacity.known_full()
@@ -78,6 +79,13 @@ class Gauges:
     async def _capacity(self) -> None:
         async with self._stack.db.reading() as conn:
             await self._stack.capacity.look(conn)
+
+    async def _collections(self) -> None:
+        async with self._stack.db.reading() as conn:
+            usage = await placement.usage(conn)
+        self._stack.metrics.vector_collections.labels("own").set(usage.own)
+        self._stack.metrics.vector_collections.labels("shared").set(usage.shared)
+        self._stack.metrics.vector_collections_bound.set(usage.bound or 0)
 
     async def _oldest(self) -> None:
         async with self._stack.db.reading() as conn:

@@ -40,6 +40,7 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.port import VectorIndex
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
 from latent_workers.jobs.registry import handlers
@@ -139,6 +140,7 @@ class WorkerHarness:
         kind: JobKind = JobKind.INGEST,
         meta: dict[str, Any] | None = None,
         mime: str = "text/plain",
+        container: str = CONTAINER,
     ) -> UUID:
         """Accept bytes, or with None the file of that name in the inbox."""
         sha256 = await store(self.stack.db, self.stack.blobs, data) if data is not None else None
@@ -151,7 +153,7 @@ class WorkerHarness:
             accepted_at=datetime.now(UTC),
             meta=meta or {},
         )
-        source = SourceInfo(CONTAINER, payload.uri, payload.mime)
+        source = SourceInfo(container, payload.uri, payload.mime)
         async with self.stack.db.transaction() as conn:
             accepted = await accept(conn, source, payload, kind=kind, principal="local:you")
         return accepted.doc_id
@@ -220,15 +222,20 @@ async def open_harness(database: Database, tmp_path: Path) -> AsyncIterator[Work
 
 @asynccontextmanager
 async def open_deps(
-    database: Database, settings: Settings, embedder: Any, manifest: Manifest
+    database: Database,
+    settings: Settings,
+    embedder: Any,
+    manifest: Manifest,
+    *,
+    index: VectorIndex | None = None,
 ) -> AsyncIterator[Deps]:
     """What a worker works with, in the data directory of ``settings``, and a container of that manifest.
 
-    ``embedder`` answers what ``EmbedderRegistry`` of a process is asked.
+    ``embedder`` answers what ``EmbedderRegistry`` of a process is asked. ``index``: instead of the embedded engine.
     """
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     tmp.mkdir()
-    vectors = await EdgeVectorIndex.open(folder / "vectors")
+    vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
     stack = Stack(
         settings=settings,
         db=database,

@@ -25,6 +25,8 @@ class _CollectionSettings:
     request: models.CreateCollection
     quantization: Any
     indexed: dict[str, str] = field(default_factory=dict)
+    requested: dict[str, Any] = field(default_factory=dict)
+    """The payload indexes as they were requested."""
 
     @property
     def dims(self) -> int:
@@ -110,6 +112,7 @@ class FakeQdrantEngine:
                 f"Bad request: Collection already has the maximum number of payload indices ({limit}). "
                 "Help: Please delete an existing index before creating a new one.",
             )
+        self._of(name).requested[request.field_name] = request.field_schema
         self._of(name).indexed[request.field_name] = (
             schema if isinstance(schema, str) else schema["type"]
         )
@@ -155,6 +158,18 @@ class FakeQdrantEngine:
         if self.strict.enabled and self.strict.search_allow_exact is False and request.exact:
             raise FakeRefusal(400, "Bad request: Exact search disabled!. Help: Set exact=false.")
         return {"count": self._local.count(name, request.filter, exact=True).count}
+
+    def facet(self, name: str, request: models.FacetRequest) -> Any:
+        kept = self._of(name)
+        if request.key not in kept.indexed:
+            raise FakeRefusal(
+                400,
+                f'Bad request: Index required but not found for "{request.key}". Help: Create an index for this key.',
+            )
+        answer = self._local.facet(
+            name, request.key, request.filter, limit=request.limit or 10, exact=True
+        )
+        return answer.model_dump(mode="json")
 
     def scroll(self, name: str, request: models.ScrollRequest) -> Any:
         _check_indexed(self._of(name), request.filter)

@@ -301,6 +301,11 @@ _ROUTES: Final = (
     ),
     _route(
         "POST",
+        f"{_COLLECTION}/facet",
+        lambda e, n, b: e.facet(n, models.FacetRequest.model_validate_json(b)),
+    ),
+    _route(
+        "POST",
         f"{_COLLECTION}/points/scroll",
         lambda e, n, b: e.scroll(n, models.ScrollRequest.model_validate_json(b)),
     ),

@@ -7,12 +7,13 @@ import logging
 from random import uniform
 from typing import Final
 
-from latent_core.db import uploads
+from latent_core.db import placement, uploads
 from latent_core.db.documents import duplicates, image_texts
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
 from latent_core.ingest.stage import enqueue_dedup_pending
+from latent_core.refresh.lifecycle import begin_move
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 
@@ -35,7 +36,8 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads."""
+    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, and containers
+    that have outgrown a shared collection."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
@@ -46,4 +48,13 @@ async def look(settings: Settings, stack: Stack) -> None:
         for container_id in await duplicates.with_backlog(conn):
             await enqueue_dedup_pending(conn, container_id, principal=PRINCIPAL)
         await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)
+        outgrown = await placement.outgrown(conn)
+    for container_id in outgrown:
+        async with stack.db.transaction() as conn:
+            job_id = await begin_move(conn, container_id, principal=PRINCIPAL)
+        if job_id is not None:
+            logger.info(
+                "container_outgrew_shared_collection",
+                extra={"container_id": container_id, "job_id": job_id},
+            )
     stack.wake()

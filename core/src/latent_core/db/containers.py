@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from latent_core.db import placement
 from latent_core.db.connection import Connection
 from latent_core.domain.ids import SpaceId, collection_name
 from latent_core.domain.manifest.model import Manifest
@@ -34,6 +35,8 @@ class Space:
     """Maps vectors of the embedder (``embedder_dims``) into the collection."""
     embedder_dims: int | None = None
     retired_at: datetime | None = None
+    shared: str | None = None
+    """The shared collection that holds its points; None when they have a collection of their own."""
 
     @property
     def collection_id(self) -> SpaceId:
@@ -56,7 +59,7 @@ class Space:
         return f"{self.version}+drift{self.adapter}" if self.is_adapted else self.version
 
     def collection(self, modality: str = "text") -> str:
-        return collection_name(self.container_id, modality, self.collection_id)
+        return collection_name(self.container_id, modality, self.collection_id, self.shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,8 @@ RETURNING id
 
 INSERT_SPACE: Final = """
 WITH space AS (
-    INSERT INTO spaces (container_id, embedder, version, dims, state)
-    VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'live')
+    INSERT INTO spaces (container_id, embedder, version, dims, state, shared)
+    VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'live', %(shared)s)
     RETURNING id
 ), pointed AS (
     UPDATE containers SET live_space = (SELECT id FROM space) WHERE id = %(container_id)s
@@ -100,7 +103,7 @@ INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s)
 SELECT: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id, s.adapter_id,
-       s.embedder_dims, s.retired_at,
+       s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language
 FROM containers c JOIN spaces s ON s.id = c.live_space
@@ -112,7 +115,7 @@ WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
 SELECT_ALL: Final = """
 SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id, s.adapter_id,
-       s.embedder_dims, s.retired_at,
+       s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language
 FROM containers c JOIN spaces s ON s.id = c.live_space
@@ -145,25 +148,25 @@ HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS 
 # Its spaces are deleted with it; ``FORMER`` keeps their ids.
 REMOVE: Final = """
 WITH former AS (
-    INSERT INTO former_spaces (id, container_id)
-    SELECT s.id, s.container_id FROM spaces s JOIN containers c ON c.id = s.container_id
+    INSERT INTO former_spaces (id, container_id, shared)
+    SELECT s.id, s.container_id, s.shared FROM spaces s JOIN containers c ON c.id = s.container_id
     WHERE c.id = %(id)s AND c.deleted_at IS NOT NULL
     ON CONFLICT DO NOTHING
 )
 DELETE FROM containers WHERE id = %(id)s AND deleted_at IS NOT NULL
 """
 
-FORMER: Final = "SELECT id, container_id FROM former_spaces"
+FORMER: Final = "SELECT id, container_id, shared FROM former_spaces"
 
 SPACES: Final = """
 SELECT s.id AS space_id, s.container_id AS id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id,
-       s.adapter_id, s.embedder_dims, s.retired_at
+       s.adapter_id, s.embedder_dims, s.retired_at, s.shared
 FROM spaces s WHERE s.container_id = %(id)s ORDER BY s.id
 """
 
 ALL_SPACES: Final = """
 SELECT s.id AS space_id, s.container_id AS id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id,
-       s.adapter_id, s.embedder_dims, s.retired_at
+       s.adapter_id, s.embedder_dims, s.retired_at, s.shared
 FROM spaces s ORDER BY s.id
 """
 
@@ -204,9 +207,16 @@ async def insert_space(
     conn: Connection, container_id: str, embedder: str, version: str, dims: int
 ) -> None:
     """Give a new container its first, live space, its chunk_no counter and its keyword stats."""
+    shared = await placement.place(conn, container_id, embedder, version, dims)
     await conn.execute(
         INSERT_SPACE,
-        {"container_id": container_id, "embedder": embedder, "version": version, "dims": dims},
+        {
+            "container_id": container_id,
+            "embedder": embedder,
+            "version": version,
+            "dims": dims,
+            "shared": shared,
+        },
     )
 
 
@@ -289,7 +299,9 @@ async def collections_made(conn: Connection) -> set[str]:
     """Collections of the existing and of former spaces of this database."""
     made = {space.collection() for space in await all_spaces(conn)}
     rows = await (await conn.execute(FORMER)).fetchall()
-    return made | {collection_name(row["container_id"], "text", row["id"]) for row in rows}
+    return made | {
+        collection_name(row["container_id"], "text", row["id"], row["shared"]) for row in rows
+    }
 
 
 async def take_chunk_nos(conn: Connection, container_id: str, n: int) -> int | None:
@@ -357,4 +369,5 @@ def _space(row: dict[str, Any]) -> Space:
         adapter=row["adapter_id"],
         embedder_dims=row["embedder_dims"],
         retired_at=row["retired_at"],
+        shared=row["shared"],
     )

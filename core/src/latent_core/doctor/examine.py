@@ -10,11 +10,12 @@ from collections.abc import AsyncIterator
 
 from latent_core.blobs.port import BlobStore
 from latent_core.bm25.differences import differences
-from latent_core.db import containers
+from latent_core.db import containers, placement
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.doctor import checks
 from latent_core.db.doctor.checks import PendingRow, WrongCountRow
+from latent_core.db.placement import CollectionUsage
 from latent_core.db.spaces import space_points
 from latent_core.doctor import container_stamps
 from latent_core.doctor.blobs import BlobCheck
@@ -23,6 +24,7 @@ from latent_core.doctor.points import PointCheck
 from latent_core.doctor.reingest import is_web
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, DoctorReport, Remedy, StoreDifference
+from latent_core.domain.ids import SHARED
 from latent_core.ingest.containers import OURS
 from latent_core.vectors.port import VectorIndex
 from latent_core.wire.refresh import SpaceState
@@ -67,6 +69,8 @@ class Doctor:
             report.stores += [d for d in found_there if d.repair is Remedy.DROP]
             report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
             report.notes += await self._tokens()
+            async with self._db.transaction() as conn:
+                report.checks |= _of_usage(await placement.usage(conn))
         report.clean = not report.stores and not any(
             c.differences for c in report.containers.values()
         )
@@ -204,7 +208,7 @@ class Doctor:
         async with self._db.transaction() as conn:
             owned = {s.collection() for s in await containers.all_spaces(conn)}
             made = await containers.collections_made(conn)
-        strange = [name for name in names if name.startswith(OURS) and name not in owned]
+        strange = [name for name in names if name.startswith((OURS, SHARED)) and name not in owned]
         return [
             StoreDifference(
                 kind="collection",
@@ -236,6 +240,18 @@ class Doctor:
             )
             for row in rows
         ]
+
+
+def _of_usage(usage: CollectionUsage) -> dict[str, str | bool]:
+    """How many of the collections that the server can hold are in use; nothing for the embedded engine."""
+    if usage.bound is None:
+        return {}
+    text = f"{usage.own} of {usage.bound} (LLC_QDRANT_COLLECTIONS)"
+    if usage.in_shared:
+        text += (
+            f"; {usage.in_shared} embedding spaces of small containers share {usage.shared} more"
+        )
+    return {"vector_collections": text}
 
 
 def _document(row: PendingRow | WrongCountRow, message: str, repair: Remedy) -> StoreDifference:

@@ -43,10 +43,30 @@ def content_hash(text: str) -> Sha256:
     return Sha256(hashlib.sha256(text.encode("utf-8")).hexdigest())
 
 
-def collection_name(container_id: str, modality: str, space_id: int) -> str:
-    """Name of the vector collection: one per container, modality and embedding space.
+SHARED: Final = "s_"
+"""Prefix of the names of shared collections."""
+WITHIN: Final = "/"
+"""Separates a shared collection from a collection in it."""
+
+
+def collection_name(
+    container_id: str, modality: str, space_id: int, shared: str | None = None
+) -> str:
+    """Name of the vector collection: one per container, modality and embedding space, in ``shared`` if given.
 
     A space id is never reused, so a container that is deleted and created again never reads
     the vectors of the deleted one.
     """
-    return f"c_{container_id}_{modality}_{space_id}"
+    own = f"c_{container_id}_{modality}_{space_id}"
+    return own if shared is None else f"{shared}{WITHIN}{own}"
+
+
+def container_of_collection(name: str) -> str:
+    """The container's id in a ``collection_name``."""
+    return name.removeprefix("c_").rsplit("_", 2)[0]
+
+
+def shared_collection(embedder: str, version: str, dims: int, modality: str = "text") -> str:
+    """Name of the collection that small containers with this embedding space and modality share."""
+    key = "\0".join((embedder, version, str(dims), modality))
+    return SHARED + hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -11,6 +11,7 @@ from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container
 from latent_core.db.transfer import import_rows
 from latent_core.domain.errors import Conflict, Invalid, LatentError
+from latent_core.domain.ids import SHARED
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.delete import delete_container
 from latent_core.models.embedding.port import EmbeddingModel
@@ -90,7 +91,7 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
         if space.container_id in there and space.state is not SpaceState.DROPPING:
             layout = layout_of(there[space.container_id])
             await index.create_collection(space.collection(), space.dims, layout)
-    strange = [name for name in listed if name.startswith(OURS) and name not in owned]
+    strange = [name for name in listed if name.startswith((OURS, SHARED)) and name not in owned]
     if strange and not alone:
         logger.warning("unowned_collections", extra={"collections": strange})
         return

@@ -17,7 +17,7 @@ from latent_core.db.containers import Space
 from latent_core.db.doctor import deletion_proofs
 from latent_core.db.documents import documents, pages
 from latent_core.domain.errors import NotFound
-from latent_core.domain.ids import Sha256
+from latent_core.domain.ids import SHARED, Sha256
 from latent_core.ingest.delete import PurgePayload
 from latent_core.ingest.stage import Checkpoint
 from latent_core.runtime.failpoint import failpoint
@@ -150,6 +150,22 @@ async def _purge_some_blobs(
                 await blobs.remove(conn, sha256)
                 removed += 1
     return removed
+
+
+async def purge_former_tenants(db: Database, index: VectorIndex, checkpoint: Checkpoint) -> int:
+    """Remove points that a slow worker wrote to a shared collection after its container or space was removed; a
+    collection of its own would have refused them. Returns the number of collections."""
+    names = [name for name in await index.collections() if name.startswith(SHARED)]
+    if not names:
+        return 0
+    async with db.transaction() as conn:
+        owned = {space.collection() for space in await containers.all_spaces(conn)}
+        made = await containers.collections_made(conn)
+    former = [name for name in names if name in made and name not in owned]
+    for name in former:
+        await checkpoint()
+        await index.drop_collection(name)
+    return len(former)
 
 
 async def purge_container(

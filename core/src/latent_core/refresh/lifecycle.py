@@ -223,6 +223,39 @@ async def _clear_for_drift(conn: Connection, container: Container, principal: st
             await drop(conn, space, principal=principal)
 
 
+async def begin_move(conn: Connection, container_id: str, *, principal: str) -> JobId | None:
+    """Enqueue the move of an outgrown container from its shared collection into one of its own, in the caller's
+    transaction. None if it is not in a shared one, or while it is being refreshed."""
+    container = await _locked(conn, container_id)
+    live = container.space
+    if live.shared is None or await open_refresh(conn, container_id) is not None:
+        return None
+    built = [s for s in await containers.spaces(conn, container_id) if _is_move(s, live)]
+    if any(s.state is SpaceState.BUILDING for s in await containers.spaces(conn, container_id)):
+        if not built:
+            return None  # a build that its gates have refused: its owner decides
+        space_id = built[0].id
+    else:
+        space_id = await spaces.insert(
+            conn,
+            container_id,
+            embedder=live.embedder,
+            version=live.version,
+            dims=live.dims,
+            own_collection=True,
+        )
+    payload = RefreshPayload(
+        strategy=Strategy.PARALLEL, space_id=space_id, moves=True, keep_days=0.0
+    )
+    return await enqueue(conn, refresh_job(container_id, payload, principal))
+
+
+def _is_move(space: Space, live: Space) -> bool:
+    """Whether ``space`` was begun to move ``live`` into a collection of its own."""
+    same = (space.embedder, space.version, space.dims) == (live.embedder, live.version, live.dims)
+    return space.state is SpaceState.BUILDING and same and space.shared is None
+
+
 def require_same_space(container: Container, to: RefreshTarget | None) -> None:
     """``Conflict`` if the refresh changes more than the version."""
     live = container.space
@@ -318,8 +351,10 @@ async def switch(
     principal: str,
     action: str = "container.switch",
     request_id: str | None = None,
+    moves: bool = False,
 ) -> SpaceSwitch:
-    """Make ``to`` the live space; the previous one is kept for ``keep_days``.
+    """Make ``to`` the live space; the previous one is kept for ``keep_days``. With ``moves`` the vectors are the same
+    in another collection.
 
     ``NotComplete`` if a visible document has no vectors there. Runs in the caller's transaction. Lock order after the
     job's row: container → space points → queued jobs.
@@ -335,7 +370,7 @@ async def switch(
     kept = max(keep_days, MIN_LEASES_KEPT * lease_seconds / DAY_SECONDS)
     await spaces.set_state(conn, old.id, SpaceState.RETIRED, keep_days=kept)
     await spaces.set_state(conn, new.id, SpaceState.LIVE)
-    manifest = named_like(container.manifest, new)
+    manifest = container.manifest if moves else named_like(container.manifest, new)
     await spaces.point(conn, container_id, new.id, manifest.model_dump_json(), etag(manifest))
     await audit.note(
         conn,
@@ -345,7 +380,7 @@ async def switch(
         object_=f"{old.embedder} {old.version} → {new.embedder} {new.version}",
         request_id=request_id,
     )
-    if new.collection_id != old.collection_id:
+    if new.collection_id != old.collection_id and not moves:
         await enqueue_dedup(conn, container_id, principal=principal)
     await enqueue(conn, _drop_job(old, principal, delay_seconds=kept * DAY_SECONDS))
     return SpaceSwitch(old, new)

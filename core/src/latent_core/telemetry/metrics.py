@@ -151,6 +151,8 @@ class Metrics:
     queue_depth: Gauge = field(init=False)
     queue_age: Gauge = field(init=False)
     oldest_transaction: Gauge = field(init=False)
+    vector_collections: Gauge = field(init=False)
+    vector_collections_bound: Gauge = field(init=False)
     service_up: Gauge = field(init=False)
     service_full: Gauge = field(init=False)
     worker_seen: Gauge = field(init=False)
@@ -208,6 +210,17 @@ class Metrics:
         )
         self.oldest_transaction = Gauge(
             "latent_oldest_transaction_seconds", "Age of the database's oldest transaction", **own
+        )
+        self.vector_collections = Gauge(
+            "latent_vector_collections",
+            "Collections of the vector engine: of one embedding space, or shared by small containers",
+            ["kind"],
+            **own,
+        )
+        self.vector_collections_bound = Gauge(
+            "latent_vector_collections_bound",
+            "LLC_QDRANT_COLLECTIONS; 0 for the embedded engine, which has none",
+            **own,
         )
         self.service_up = Gauge(
             "latent_service_up", "Whether a backing service answers", ["service"], **own

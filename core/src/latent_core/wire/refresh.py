@@ -97,6 +97,8 @@ class RefreshPayload(BaseModel):
     golden: GoldenSet | None = None
     mapped_only: bool = False
     """Re-embed the documents with only mapped vectors."""
+    moves: bool = False
+    """Copy the vectors of the live space from a shared collection into one of its own."""
     collection_cleared: bool = False
     """The collection was already emptied for ``force``."""
     after: str | None = None

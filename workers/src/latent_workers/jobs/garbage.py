@@ -1,4 +1,4 @@
-"""Garbage: remove unreferenced blobs, and run again for those that are too young."""
+"""Garbage: remove unreferenced blobs and late points of removed spaces; run again for blobs that are too young."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from latent_core.db.blobs import blobs as rows
 from latent_core.db.connection import Connection
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
-from latent_core.ingest.purge import purge_blobs
+from latent_core.ingest.purge import purge_blobs, purge_former_tenants
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_workers.deps import Deps
@@ -23,6 +23,7 @@ async def garbage(ctx: JobContext, deps: Deps) -> None:
     removed = await purge_blobs(
         stack.db, stack.blobs, older_than_seconds=older, checkpoint=ctx.checkpoint
     )
+    await purge_former_tenants(stack.db, stack.vectors, ctx.checkpoint)
 
     async def write(conn: Connection) -> None:
         await finish(conn, ctx.job, result={"blobs": removed})

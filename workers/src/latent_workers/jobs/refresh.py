@@ -25,7 +25,7 @@ from latent_core.wire.refresh import RefreshPayload, SpaceState, Strategy
 from latent_workers.deps import Deps
 from latent_workers.ingest.skipped_images import skipped_image_warnings
 from latent_workers.refresh.drift import drift
-from latent_workers.refresh.fill import SpaceFill, with_version
+from latent_workers.refresh.fill import SpaceFill, VectorMapping, with_version
 from latent_workers.refresh.work import (
     MAX_SWITCHES,
     RefreshJob,
@@ -60,14 +60,17 @@ async def refresh(ctx: JobContext, deps: Deps) -> None:
 
 
 async def parallel(work: RefreshJob) -> None:
-    """Build a second space until it is complete; then the gates, then the switch."""
+    """Build a second space until it is complete; then the gates, then the switch. A move to another collection is
+    the same with copied vectors."""
     space = await work.space()
     if space.state is SpaceState.LIVE:
         return  # the switch was committed, and only its answer was lost
     failpoint("refresh.before_collection")
     await create_collection(work, space)
     failpoint("refresh.after_collection")
-    filling = SpaceFill(work.ctx, work.deps, space)
+    copied = VectorMapping(work.container.space, None) if work.payload.moves else None
+    note = "chunks copied" if work.payload.moves else "chunks embedded"
+    filling = SpaceFill(work.ctx, work.deps, space, mapping=copied, note=note)
     await filling.run()
     await filling.verify()
     report = await work.judge(

@@ -48,10 +48,11 @@ MAX_LOOKS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class VectorMapping:
-    """The source of vectors that are mapped, not embedded."""
+    """The source of vectors that are mapped or copied, not embedded."""
 
     source: Space
-    map: ForwardMap
+    map: ForwardMap | None
+    """None: the same model made them, so they are copied."""
 
 
 @dataclass(slots=True)
@@ -288,7 +289,9 @@ class SpaceFill:
         if not whole:
             return {}
         matrix = np.stack([old[one] for row in whole for one in ids[row.chunk_no]])
-        await self._store(whole, ids, await asyncio.to_thread(mapping.map.apply, matrix))
+        if mapping.map is not None:
+            matrix = await asyncio.to_thread(mapping.map.apply, matrix)
+        await self._store(whole, ids, matrix)
         return {row.chunk_no: len(ids[row.chunk_no]) for row in whole}
 
     async def _store(
@@ -321,7 +324,7 @@ class SpaceFill:
             self.space.collection_id,
             [(one.id, one.generation) for one in batch if one.id in live],
             job_id=job.id,
-            mapped=self.mapping is not None,
+            mapped=self.mapping is not None and self.mapping.map is not None,
         )
         await space_points.count_points(
             conn, self.space.container_id, self.space.collection_id, counts

@@ -162,7 +162,10 @@ async def _switch(
     await finish(
         conn,
         ctx.job,
-        warnings=[*judge_words(report), *skipped_image_warnings(without_points)],
+        warnings=[
+            *([] if work.payload.moves else judge_words(report)),
+            *skipped_image_warnings(without_points),
+        ],
         result={
             "space_id": space.id,
             "embedder": space.embedder,
@@ -192,6 +195,7 @@ async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> Spa
         keep_days=work.payload.keep_days,
         lease_seconds=work.deps.settings.lease_seconds,
         principal=work.ctx.job.principal,
+        moves=work.payload.moves,
     )
 
 

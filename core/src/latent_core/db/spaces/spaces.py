@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final, NamedTuple
 
+from latent_core.db import placement
 from latent_core.db.connection import Connection, only_row
 from latent_core.domain.ids import SpaceId
 from latent_core.wire.refresh import SpaceState
@@ -19,8 +20,9 @@ WHERE c.id = %(id)s
 """
 
 INSERT: Final = """
-INSERT INTO spaces (container_id, embedder, version, dims, state, collection_id, adapter_id, embedder_dims)
-VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'building', %(shares)s, %(adapter)s, %(embedder_dims)s)
+INSERT INTO spaces (container_id, embedder, version, dims, state, collection_id, adapter_id, embedder_dims, shared)
+VALUES (%(container_id)s, %(embedder)s, %(version)s, %(dims)s, 'building', %(shares)s, %(adapter)s, %(embedder_dims)s,
+        coalesce((SELECT o.shared FROM spaces o WHERE o.id = %(shares)s), %(shared)s))
 RETURNING id
 """
 
@@ -50,8 +52,8 @@ WHERE container_id = %(container_id)s AND id <> %(id)s AND coalesce(collection_i
 """
 
 REMOVE: Final = """
-WITH gone AS (DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping' RETURNING id, container_id)
-INSERT INTO former_spaces (id, container_id) SELECT id, container_id FROM gone ON CONFLICT DO NOTHING
+WITH gone AS (DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping' RETURNING id, container_id, shared)
+INSERT INTO former_spaces (id, container_id, shared) SELECT id, container_id, shared FROM gone ON CONFLICT DO NOTHING
 """
 
 
@@ -83,9 +85,14 @@ async def insert(
     shares: int | None = None,
     adapter: int | None = None,
     embedder_dims: int | None = None,
+    own_collection: bool = False,
 ) -> SpaceId:
     """A space in build; at most one per container."""
+    shared = None
+    if shares is None and not own_collection:
+        shared = await placement.place(conn, container_id, embedder, version, dims)
     values = {
+        "shared": shared,
         "container_id": container_id,
         "embedder": embedder,
         "version": version,

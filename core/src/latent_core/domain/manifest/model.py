@@ -311,6 +311,8 @@ class Vectors(_ManifestModel):
     quantization: Literal["none", "int8"] | None = None
     shards: int = Field(default=1, ge=1)
     replicas: int = Field(default=1, ge=1)
+    own_collection: bool = False
+    """Never share a collection with other small containers (``LLC_QDRANT_COLLECTIONS``)."""
 
 
 class Manifest(_ManifestModel):

@@ -34,7 +34,7 @@ from latent_core.domain.errors import (
     UpstreamError,
     UpstreamOverload,
 )
-from latent_core.domain.ids import PointId
+from latent_core.domain.ids import SHARED, WITHIN, PointId
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
@@ -54,6 +54,15 @@ from latent_core.vectors.qdrant.errors import (
 )
 from latent_core.vectors.qdrant.marker import MARKER, QdrantMarker
 from latent_core.vectors.qdrant.nodes import NodesTransport, addresses
+from latent_core.vectors.qdrant.tenants import (
+    COLLECTION_FIELD,
+    MAX_TENANTS,
+    TENANT_FIELDS,
+    server_collection,
+    tenant_conditions,
+    tenant_of,
+    tenant_payload,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +81,7 @@ _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
 _TIE_LIMIT: Final = 4096
 _LAST_ID: Final = (1 << 128) - 1
-_INDEXED: Final = {
+_INDEXED: Final[dict[str, models.PayloadFieldSchema]] = {
     "doc_id": models.PayloadSchemaType.UUID,
     "generation": models.PayloadSchemaType.INTEGER,
 }
@@ -173,13 +182,17 @@ class QdrantVectorIndex:
                 f"vector collection {name} exists with {found} dimensions, not {dims}",
                 collection=name,
             )
-        await self._index_fields(name, set(_INDEXED) - set(info.payload_schema))
-        await self._settle(name, layout, info)
+        await self._index_fields(name, set(info.payload_schema))
+        if tenant_of(name) is None:
+            await self._settle(name, layout, info)
 
     async def drop_collection(self, name: str) -> None:
-        self._dims.pop(name, None)
+        self._forget(name)
         await self._verify()
         try:
+            if tenant_of(name) is not None:
+                await self._delete(name, _chosen(name))
+                return
             async with self._call(name):
                 await self._client.delete_collection(self._named(name), timeout=self._seconds)
         except NotFound:
@@ -190,7 +203,11 @@ class QdrantVectorIndex:
             answer = await self._client.get_collections()
         names = (one.name for one in answer.collections)
         ours = [n.removeprefix(self._prefix) for n in names if n.startswith(self._prefix)]
-        return [n for n in ours if n != MARKER]
+        shared = [n for n in ours if n.startswith(SHARED)]
+        found = [n for n in ours if n != MARKER and n not in shared]
+        for name in shared:
+            found += [f"{name}{WITHIN}{tenant}" for tenant in await self._tenants(name)]
+        return found
 
     async def upsert(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
@@ -207,10 +224,10 @@ class QdrantVectorIndex:
             return _hits([], 0)
         limits = await self._allowed(collection)
         if allowed is None:
-            return _hits(await self._nearest_of(collection, query, k, None), k)
+            return _hits(await self._nearest_of(collection, query, k, _chosen(collection)), k)
         found: list[models.ScoredPoint] = []
         for part in limits.parts(allowed):
-            chosen = models.Filter(must=[models.HasIdCondition(has_id=_strings(part))])
+            chosen = _chosen(collection, ids=part)
             found += await self._nearest_of(collection, query, k, chosen)
         return _hits(_in_order(found), k)
 
@@ -235,7 +252,7 @@ class QdrantVectorIndex:
     ) -> int:
         if below is not None and only is not None:
             raise Invalid("set either below or only, not both")
-        chosen = _chosen(doc_id, below=below, only=only)
+        chosen = _chosen(collection, doc_id, below=below, only=only)
         try:
             counted = await self._count(collection, chosen)
             if counted:
@@ -247,7 +264,7 @@ class QdrantVectorIndex:
     async def count(
         self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
     ) -> int:
-        return await self._count(collection, _chosen(doc_id, only=generation))
+        return await self._count(collection, _chosen(collection, doc_id, only=generation))
 
     async def scroll(
         self, collection: str, *, after: PointId | None, limit: int
@@ -260,6 +277,7 @@ class QdrantVectorIndex:
             async with self._call(collection):
                 records, _ = await self._client.scroll(
                     self._named(collection),
+                    scroll_filter=_chosen(collection),
                     limit=page_size,
                     offset=str(UUID(int=start)),
                     with_payload=True,
@@ -285,7 +303,13 @@ class QdrantVectorIndex:
             await self._upsert(collection, points, vectors, part)
 
     def _named(self, collection: str) -> str:
-        return self._prefix + collection
+        """The collection on the server."""
+        return self._prefix + server_collection(collection)
+
+    def _forget(self, collection: str) -> None:
+        """Drop what is cached of a collection: it may be gone or changed."""
+        self._dims.pop(server_collection(collection), None)
+        self._limits.pop(server_collection(collection), None)
 
     @property
     def _seconds(self) -> int:
@@ -294,7 +318,7 @@ class QdrantVectorIndex:
 
     def _within(self, collection: str) -> int:
         """``_seconds``, limited by strict mode."""
-        known = self._limits.get(collection)
+        known = self._limits.get(server_collection(collection))
         return self._seconds if known is None else capped(self._seconds, known.timeout)
 
     @asynccontextmanager
@@ -312,8 +336,7 @@ class QdrantVectorIndex:
                 async with asyncio.timeout(self._deadline_seconds):
                     yield
             except BaseException:
-                self._dims.pop(collection, None)  # it may be gone or changed
-                self._limits.pop(collection, None)
+                self._forget(collection)
                 raise
 
     async def _verify(self, max_age_seconds: float = 0.0) -> None:
@@ -330,21 +353,34 @@ class QdrantVectorIndex:
                 replication_factor=layout.replicas,
                 write_consistency_factor=_acknowledgements(layout.replicas),
                 on_disk_payload=True,
-                hnsw_config=models.HnswConfigDiff(m=HNSW_LINKS, ef_construct=HNSW_BUILD),
+                hnsw_config=_hnsw(name),
                 quantization_config=_INT8 if layout.quantization == "int8" else None,
                 timeout=self._seconds,
             )
 
-    async def _index_fields(self, name: str, missing: set[str]) -> None:
+    async def _index_fields(self, name: str, indexed: set[str]) -> None:
         """Also of an existing collection: its creator may have been killed before."""
-        for field in sorted(missing):
+        needed = _INDEXED if tenant_of(name) is None else _INDEXED | TENANT_FIELDS
+        for field in sorted(set(needed) - indexed):
             async with self._call(name):
                 _completed(
                     await self._client.create_payload_index(
-                        self._named(name), field, _INDEXED[field], wait=True
+                        self._named(name), field, needed[field], wait=True
                     ),
                     name,
                 )
+
+    async def _tenants(self, name: str) -> list[str]:
+        """The collections with points in a shared one."""
+        async with self._call(name):
+            answer = await self._client.facet(
+                self._named(name),
+                COLLECTION_FIELD,
+                limit=MAX_TENANTS,
+                exact=(await self._allowed(name)).exact,
+                timeout=self._within(name),
+            )
+        return sorted(str(hit.value) for hit in answer.hits)
 
     async def _settle(
         self, name: str, layout: CollectionLayout, info: models.CollectionInfo
@@ -385,20 +421,22 @@ class QdrantVectorIndex:
             raise Conflict(
                 f"vector collection {name} was not created by this program: it has no vector size"
             )
-        self._dims[name] = sizes.size
-        self._limits[name] = StrictModeLimits.of(config)
+        self._dims[server_collection(name)] = sizes.size
+        self._limits[server_collection(name)] = StrictModeLimits.of(config)
         return sizes.size
 
     async def _allowed(self, name: str) -> StrictModeLimits:
         """The server's limits, cached."""
-        if name not in self._limits:
+        key = server_collection(name)
+        if key not in self._limits:
             await self._stored_dims(name)
-        return self._limits[name]
+        return self._limits[key]
 
     async def _check_dims(self, name: str, given: int) -> None:
-        if self._dims.get(name) != given and await self._stored_dims(name) != given:
+        key = server_collection(name)
+        if self._dims.get(key) != given and await self._stored_dims(name) != given:
             raise Invalid(
-                f"vector collection {name} has {self._dims[name]} dimensions, not {given}",
+                f"vector collection {name} has {self._dims[key]} dimensions, not {given}",
                 collection=name,
             )
 
@@ -409,6 +447,7 @@ class QdrantVectorIndex:
         if not ids:
             await self._stored_dims(collection)
             return
+        tenant = tenant_payload(collection)
         columns = zip(
             points.doc_ids[part], points.generations[part], points.chunk_nos[part], strict=True
         )
@@ -416,7 +455,7 @@ class QdrantVectorIndex:
             ids=ids,
             vectors=vectors[part].tolist(),
             payloads=[
-                {"doc_id": str(doc), "generation": generation, "chunk_no": chunk_no}
+                {"doc_id": str(doc), "generation": generation, "chunk_no": chunk_no} | tenant
                 for doc, generation, chunk_no in columns
             ],
         )
@@ -525,7 +564,9 @@ class QdrantVectorIndex:
             start = _id(records[-1]).int + 1
         return counted
 
-    async def _delete(self, collection: str, chosen: models.Filter) -> None:
+    async def _delete(self, collection: str, chosen: models.Filter | None) -> None:
+        if chosen is None:
+            raise ValueError("a delete must name what it deletes")
         await self._verify()
         async with self._call(collection):
             _completed(
@@ -600,9 +641,15 @@ def _batches(count: int, dims: int, *, page_limit: int) -> Iterator[slice]:
 
 
 def _chosen(
-    doc_id: UUID | None, *, below: int | None = None, only: int | None = None
-) -> models.Filter:
-    conditions: list[Any] = []
+    collection: str,
+    doc_id: UUID | None = None,
+    *,
+    below: int | None = None,
+    only: int | None = None,
+    ids: Sequence[PointId] | None = None,
+) -> models.Filter | None:
+    """The points of ``collection`` that meet all conditions; None for all of the collection on the server."""
+    conditions: list[Any] = tenant_conditions(collection)
     if doc_id is not None:
         match = models.MatchValue(value=str(doc_id))
         conditions.append(models.FieldCondition(key="doc_id", match=match))
@@ -612,7 +659,16 @@ def _chosen(
     if only is not None:
         exactly = models.MatchValue(value=only)
         conditions.append(models.FieldCondition(key="generation", match=exactly))
-    return models.Filter(must=conditions)
+    if ids is not None:
+        conditions.append(models.HasIdCondition(has_id=_strings(ids)))
+    return models.Filter(must=conditions) if conditions else None
+
+
+def _hnsw(name: str) -> models.HnswConfigDiff:
+    """A shared collection is never searched as a whole: it has a graph per tenant, and none over all points."""
+    if tenant_of(name) is None:
+        return models.HnswConfigDiff(m=HNSW_LINKS, ef_construct=HNSW_BUILD)
+    return models.HnswConfigDiff(m=0, payload_m=HNSW_LINKS, ef_construct=HNSW_BUILD)
 
 
 def _strings(ids: Sequence[UUID]) -> list[models.ExtendedPointId]:
