@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from typing import Protocol
 
 from latent_core.db import audit, containers
 from latent_core.db.connection import Connection, Database
-from latent_core.db.containers import Container
+from latent_core.db.containers import Container, Space
 from latent_core.db.transfer import import_rows
 from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.ids import SHARED
@@ -16,12 +17,15 @@ from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.delete import delete_container
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.runtime.failpoint import failpoint
+from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.vectors.port import CollectionLayout, VectorIndex
 from latent_core.wire.refresh import SpaceState
 
 logger = logging.getLogger(__name__)
 OURS = "c_"
 """Prefix of our collection names."""
+CONCURRENT_CHECKS = 8
+"""Collections that a start checks at a time; a server may hold hundreds."""
 
 
 class ModelLookup(Protocol):
@@ -87,10 +91,18 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
         there = {c.id: c.manifest for c in await containers.all_(conn)}
         spaces = await containers.all_spaces(conn)
     owned = {s.collection() for s in spaces}
-    for space in spaces:
-        if space.container_id in there and space.state is not SpaceState.DROPPING:
+    concurrent = asyncio.Semaphore(CONCURRENT_CHECKS)
+
+    async def ensure(space: Space) -> None:
+        async with concurrent:
             layout = layout_of(there[space.container_id])
             await index.create_collection(space.collection(), space.dims, layout)
+
+    await all_or_first_failure(
+        ensure(space)
+        for space in spaces
+        if space.container_id in there and space.state is not SpaceState.DROPPING
+    )
     strange = [name for name in listed if name.startswith((OURS, SHARED)) and name not in owned]
     if strange and not alone:
         logger.warning("unowned_collections", extra={"collections": strange})

@@ -168,6 +168,8 @@ class QdrantVectorIndex:
     ) -> None:
         if dims < 1:
             raise Invalid(f"a collection of {dims} dimensions cannot be created")
+        if tenant_of(name) is not None and self._dims.get(server_collection(name)) == dims:
+            return  # hundreds of containers may share one that was checked before
         await self._verify(WRITE_CHECK_SECONDS)
         # Read first: a server that is full, or in strict mode, refuses to create even what exists.
         try:
