@@ -173,8 +173,9 @@ async def test_an_outage_of_a_server_costs_only_what_needs_it(
             f"\n{load.name}: {dict(load.statuses)}, slowest {load.slowest:.1f} s, "
             f"recovered in {recovery:.1f} s, accepted {len(load.accepted)}; {dict(load.refusals)}"
         )
-        assert installation.exit_code is None
-        assert [worker.returncode for worker in installation.workers] == [None]
+        assert installation.exit_code is None, installation.tail()
+        ended = [worker.returncode for worker in installation.workers]
+        assert ended == [None], installation.tail()
         jobs = await client.wait(load.accepted, timeout_seconds=120)
         assert {job.state for job in jobs} <= {JobState.DONE}
         assert recovery <= 10.0

@@ -382,7 +382,8 @@ class QdrantVectorIndex:
                 exact=(await self._allowed(name)).exact,
                 timeout=self._within(name),
             )
-        return sorted(str(hit.value) for hit in answer.hits)
+        # Exact facets also list values whose points are all deleted.
+        return sorted(str(hit.value) for hit in answer.hits if hit.count)
 
     async def _settle(
         self, name: str, layout: CollectionLayout, info: models.CollectionInfo
