@@ -4,7 +4,7 @@
     python -m scripts.servers --postgres 16 -- pytest core/tests/bm25/test_keyword_index.py
     python -m scripts.servers --no-command             # keep them until Ctrl-C
 
-Postgres comes from the wheel of the embedded server or from the system (``--postgres system``), S3 from moto. Qdrant
+Postgres comes from the wheel of the embedded server or from the system (``--postgres system``), S3 is SeaweedFS. Qdrant
 is a stand-in that uses the local mode of its client. Addresses that are already set (``LLC_TEST_…``) are used.
 """
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -15,6 +19,7 @@ import pytest
 import urllib3
 from pydantic import SecretStr
 
+from latent_core.blobs import s3
 from latent_core.blobs.s3 import (
     MARKER,
     PROBE,
@@ -28,12 +33,20 @@ from latent_core.blobs.s3_errors import refused
 from latent_core.blobs.signing import Presigner
 from latent_core.blobs.writer import store as keep
 from latent_core.db.connection import Database
-from latent_core.domain.errors import Invalid, Misconfigured, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    Invalid,
+    Misconfigured,
+    OutOfSpace,
+    StoreFull,
+    Unavailable,
+    UpstreamTimeout,
+)
 from latent_core.domain.ids import Sha256
 from latent_core.domain.installation import MarkerPolicy
 from tests.support.contracts.blobs import LARGE, BlobStoreContract, listed, sha256_of
 from tests.support.installations import COPY, OTHER, OURS
 from tests.support.servers import launch as servers
+from tests.support.servers.faulty_link import FaultyLink, LinkState
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 
 
@@ -146,9 +159,9 @@ async def test_what_is_deleted_leaves_no_copy_here(store: S3BlobStore) -> None:
 async def test_a_start_says_why_the_server_cannot_be_used(
     address: S3Address, tmp_path: Path
 ) -> None:
-    nobody = S3Address("http://127.0.0.1:9", address.access_key, address.secret_key, address.bucket)
-    with pytest.raises((Unavailable, TimedOut)):
-        await S3BlobStore.open(nobody, tmp_path, OURS, MarkerPolicy.CREATE)
+    denied = S3Address(address.endpoint, address.access_key, SecretStr("wrong"), address.bucket)
+    with pytest.raises(Unavailable, match="LLC_S3_SECRET_KEY"):
+        await S3BlobStore.open(denied, tmp_path, OURS, MarkerPolicy.CREATE)
     for endpoint, bucket in (("ftp://host", "bucket"), ("http://host/path", "bucket")):
         wrong = S3Address(endpoint, address.access_key, address.secret_key, bucket)
         with pytest.raises(Invalid):
@@ -269,3 +282,95 @@ async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_origina
         await store.put(b"more")
     assert await adopted.get(sha256) == b"original"
     await adopted.close()
+
+
+@asynccontextmanager
+async def behind_a_link(address: S3Address) -> AsyncIterator[tuple[S3Address, FaultyLink]]:
+    port = urlsplit(address.endpoint).port or 0
+    async with FaultyLink("127.0.0.1", port) as link:
+        yield replace(address, endpoint=f"http://127.0.0.1:{link.port}"), link
+
+
+async def test_a_server_that_is_down_at_the_start_is_used_as_soon_as_it_answers(
+    address: S3Address, tmp_path: Path
+) -> None:
+    async with behind_a_link(address) as (there, link):
+        link.become(LinkState.KILLED)
+        store = await S3BlobStore.open(there, tmp_path, OURS, MarkerPolicy.CREATE)
+        with pytest.raises(Unavailable):
+            await store.put(b"the lamp")
+        link.become(LinkState.OPEN)
+        sha256 = await store.put(b"the lamp")
+        assert await store.get(sha256) == b"the lamp"
+        await store.close()
+
+
+async def test_a_marker_of_another_holder_is_noticed_before_the_first_call_after_a_late_start(
+    address: S3Address, tmp_path: Path
+) -> None:
+    original = await S3BlobStore.open(address, tmp_path, OURS, MarkerPolicy.CREATE)
+    sha256 = await original.put(b"the lamp")
+    async with behind_a_link(address) as (there, link):
+        link.become(LinkState.KILLED)
+        copied = await S3BlobStore.open(there, tmp_path / "copy", COPY)
+        link.become(LinkState.OPEN)
+        for call in (copied.delete(sha256), copied.put(b"other"), copied.get(sha256)):
+            with pytest.raises(Misconfigured, match="latent adopt"):
+                await call
+        await copied.close()
+    assert await original.get(sha256) == b"the lamp"
+    await original.close()
+
+
+async def test_adopting_needs_a_server_that_answers(address: S3Address, tmp_path: Path) -> None:
+    async with behind_a_link(address) as (there, link):
+        link.become(LinkState.KILLED)
+        with pytest.raises(Unavailable):
+            await S3BlobStore.open(there, tmp_path, OURS, MarkerPolicy.TAKE_OVER)
+
+
+async def test_a_frozen_server_holds_no_call_beyond_its_deadline(
+    address: S3Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with behind_a_link(address) as (there, link):
+        store = await S3BlobStore.open(there, tmp_path, OURS, MarkerPolicy.CREATE)
+        sha256 = await store.put(b"the lamp")
+        monkeypatch.setattr(s3, "CALL_SECONDS", 0.2)
+        link.become(LinkState.FROZEN)
+        # More calls than threads: those that wait for a thread end in time as well.
+        calls = [store.size(sha256) for _ in range(2 * s3.THREADS)]
+        answers = await asyncio.gather(*calls, store.put(b"other"), return_exceptions=True)
+        assert {type(answer) for answer in answers} == {UpstreamTimeout}
+        link.become(LinkState.KILLED)  # or the threads would wait for their sockets
+        link.become(LinkState.OPEN)
+        monkeypatch.undo()
+        assert await store.get(sha256) == b"the lamp"
+        await store.close()
+
+
+def test_a_request_is_never_repeated_after_a_timeout() -> None:
+    """Four tries of 30 s made 121 s."""
+    retries = s3.connect(S3Address("http://h:1", SecretStr("a"), SecretStr("b"), "bucket"))[
+        1
+    ].connection_pool_kw["retries"]
+    late = urllib3.exceptions.ReadTimeoutError(urllib3.HTTPConnectionPool("h"), "/", "late")
+    with pytest.raises(urllib3.exceptions.ReadTimeoutError):
+        retries.increment("GET", "/", error=late)
+    broken = urllib3.exceptions.ProtocolError("Connection aborted.")
+    assert retries.increment("GET", "/", error=broken).total == 2
+
+
+async def test_a_full_server_is_recognised_though_it_answers_500(tmp_path: Path) -> None:
+    with s3_server(volumes=1) as endpoint:
+        there = S3Address(endpoint, SecretStr(ACCESS_KEY), SecretStr(SECRET_KEY), "bucket")
+        store = await S3BlobStore.open(there, tmp_path, OURS, MarkerPolicy.CREATE)
+        stored = await store.put(b"the lamp")
+
+        async def fill() -> None:
+            for _ in range(64):
+                await store.put(os.urandom(1024 * 1024))
+
+        with pytest.raises(StoreFull, match="answers reads and fails at every write"):
+            await fill()
+        assert await store.get(stored) == b"the lamp"
+        await store.close()

@@ -43,8 +43,6 @@ class FaultyLink:
     async def __aexit__(self, *exc: object) -> None:
         self._server.close()
         self.become(LinkState.KILLED)
-        for task in self._tasks:
-            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def become(self, state: LinkState) -> None:
@@ -57,15 +55,20 @@ class FaultyLink:
             for stream in self._streams:
                 stream.transport.abort()
 
+    def _is_cut(self) -> bool:
+        return self._state is LinkState.KILLED
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if self._state is LinkState.KILLED or task is None:
+        if self._is_cut() or task is None:
             writer.transport.abort()
             return
         self._tasks.add(task)
         self._streams.add(writer)
         try:
             await self._passing.wait()
+            if self._is_cut():
+                return
             with suppress(OSError):
                 up_reader, up_writer = await asyncio.open_connection(*self._target)
                 self._streams.add(up_writer)

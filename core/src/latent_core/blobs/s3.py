@@ -2,7 +2,7 @@
 
 The client is synchronous and runs in the store's own threads, so that a slow server does not block other work.
 Each blob is sent in one PUT with its MD5, from a private copy whose hash was checked: the server stores the whole
-object or nothing. Bytes that are read are checked against the name. Includes the local cache of blobs.
+object or nothing. Bytes that are read are checked against the name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import base64
 import hashlib
 import io
 import itertools
-import os
+import logging
 import re
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+from types import TracebackType
 from typing import IO, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,87 +31,24 @@ from minio.error import S3Error
 from pydantic import SecretStr
 from typing_extensions import override
 
+from latent_core.blobs.local_cache import LocalBlobCache
 from latent_core.blobs.port import BlobStore
-from latent_core.blobs.s3_errors import mapped_errors, refused
-from latent_core.domain.errors import DamagedBlob, Invalid, NotFound, Unavailable
+from latent_core.blobs.s3_errors import NotConnected, mapped_errors, refused
+from latent_core.domain.errors import (
+    DamagedBlob,
+    Invalid,
+    NotFound,
+    StoreFull,
+    TimedOut,
+    Unavailable,
+    UpstreamError,
+    UpstreamOverload,
+)
 from latent_core.domain.ids import Sha256
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
 
-MAX_BYTES: Final = 2 * 1024**3
-IN_USE_SECONDS: Final = 3600.0
-"""A copy requested within this time may still be in use."""
-
-Download = Callable[[Sha256, IO[bytes]], None]
-
-
-class LocalBlobCache:
-    """Files named by their hash below ``folder``; the oldest are removed when they exceed ``max_bytes``.
-
-    Thread-safe; one process owns the folder.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        max_bytes: int = MAX_BYTES,
-        in_use_seconds: float = IN_USE_SECONDS,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._folder = folder
-        self._max_bytes = max_bytes
-        self._in_use_seconds = in_use_seconds
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._bytes: int | None = None
-        """Upper bound of the cached bytes; None before the first count."""
-
-    def of(self, sha256: Sha256, download: Download) -> Path:
-        """The complete copy; ``download`` writes a missing one."""
-        path = self._folder / sha256
-        with self._lock:
-            if path.exists():
-                os.utime(path, (self._clock(), self._clock()))
-                return path
-        self._folder.mkdir(0o700, parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=self._folder, prefix="draft-", delete=False) as draft:
-            try:
-                download(sha256, draft)
-                draft.flush()
-                size = draft.tell()
-                Path(draft.name).replace(path)
-                os.utime(path, (self._clock(), self._clock()))
-            finally:
-                Path(draft.name).unlink(missing_ok=True)
-        with self._lock:
-            self._added(path, size)
-        return path
-
-    def forget(self, sha256: Sha256) -> None:
-        """Remove the copy; open readers are not affected."""
-        (self._folder / sha256).unlink(missing_ok=True)
-
-    def _added(self, path: Path, size: int) -> None:
-        """Thousands of small files fit, so the folder is scanned only when they may exceed the limit."""
-        if self._bytes is not None:
-            self._bytes += size
-        if self._bytes is None or self._bytes > self._max_bytes:
-            self._bytes = self._free_space(keep=path)
-
-    def _free_space(self, keep: Path) -> int:
-        """Returns the remaining bytes."""
-        files = [(p.stat(), p) for p in self._folder.iterdir() if not p.name.startswith("draft-")]
-        total = sum(status.st_size for status, _ in files)
-        idle_since = self._clock() - self._in_use_seconds
-        for status, path in sorted(files, key=lambda one: one[0].st_mtime):
-            if total <= self._max_bytes or status.st_mtime > idle_since:
-                break
-            if path != keep:
-                path.unlink(missing_ok=True)
-                total -= status.st_size
-        return total
-
+logger = logging.getLogger(__name__)
 
 PIECE: Final = 256 * 1024
 KEY: Final = re.compile("sha256/[0-9a-f]{2}/[0-9a-f]{2}/([0-9a-f]{64})")
@@ -120,10 +57,15 @@ MARKER: Final = "installation.json"
 MAX_MARKER_BYTES: Final = 4096
 PROBE: Final = "probe/put-if-absent"
 THREADS: Final = 16
-CONNECT_SECONDS: Final = 5.0
-READ_SECONDS: Final = 30.0
+CONNECT_SECONDS: Final = 3.0
+READ_SECONDS: Final = 8.0
 """Between two parts of a response."""
+CALL_SECONDS: Final = 10.0
+"""The longest time that a server that does not answer can hold a call."""
+MIN_BYTES_PER_SECOND: Final = 1024 * 1024
+"""A call that sends a large object may take longer, at this rate."""
 PROBES: Final = 3
+PROBE_PAUSE_SECONDS: Final = 5.0
 CONDITION_ANSWERS: Final = (409, 412, 501)
 PUT_SECONDS: Final = 900
 """Validity of a signed PUT."""
@@ -146,6 +88,14 @@ class S3Address:
     """Always set, or each client would query it."""
 
 
+@dataclass(frozen=True, slots=True)
+class WriteCheck:
+    """The result of the last small write, and its time."""
+
+    at: float
+    accepted: bool
+
+
 class S3BlobStore(BlobStore):
     """``BlobStore`` on an S3 server. ``tmp`` is this process's folder for temporary files."""
 
@@ -157,17 +107,20 @@ class S3BlobStore(BlobStore):
         tmp: Path,
         installation: Installation,
         *,
-        if_absent: bool,
+        policy: MarkerPolicy,
     ) -> None:
         self._client = client
         self._http = http
         self._bucket = bucket
         self._installation = installation
+        self._policy = policy
+        self._settled = False
         self._verified_at = float("-inf")
+        self._writes_checked = WriteCheck(float("-inf"), accepted=True)
         self._tmp = tmp
         self._copies = LocalBlobCache(tmp / "blobs")
-        self._if_absent = if_absent
-        self._health = ServiceHealth()
+        self._if_absent = False
+        self._health = ServiceHealth("minio")
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @classmethod
@@ -178,12 +131,18 @@ class S3BlobStore(BlobStore):
         installation: Installation,
         policy: MarkerPolicy = MarkerPolicy.REQUIRE,
     ) -> Self:
-        """``Unavailable`` when the server is unreachable or refuses, ``Misconfigured`` when the bucket lacks the
-        installation's marker or it names another holder. ``policy`` says whether to create bucket and marker."""
+        """``Unavailable`` when the server refuses the key, ``Misconfigured`` when the bucket lacks the installation's
+        marker or it names another holder. ``policy`` says whether to create bucket and marker. A server that is down or
+        full is checked before the first call that it answers instead, except by ``latent adopt``, which needs it now."""
         client, http = connect(address)
-        store = cls(client, http, address.bucket, tmp, installation, if_absent=False)
+        store = cls(client, http, address.bucket, tmp, installation, policy=policy)
         try:
-            await store._run(lambda: store._prepare(policy))
+            await store._run(lambda: None)
+        except (NotConnected, TimedOut, UpstreamError, UpstreamOverload, StoreFull) as exc:
+            if policy is MarkerPolicy.TAKE_OVER:
+                await store.close()
+                raise
+            logger.warning("s3_not_checked", extra={"cause": exc.message})
         except BaseException:
             await store.close()
             raise
@@ -197,12 +156,13 @@ class S3BlobStore(BlobStore):
     @override
     async def put(self, data: bytes) -> Sha256:
         sha256 = Sha256(await self._run(lambda: hashlib.sha256(data).hexdigest()))
-        await self._run(lambda: self._put(sha256, io.BytesIO(data), len(data)))
+        await self._run(lambda: self._put(sha256, io.BytesIO(data), len(data)), len(data))
         return sha256
 
     @override
     async def put_file(self, path: Path, sha256: Sha256) -> None:
-        await self._run(lambda: self._put_file(path, sha256))
+        size = (await asyncio.to_thread(path.stat)).st_size
+        await self._run(lambda: self._put_file(path, sha256), size)
 
     @override
     async def get(self, sha256: Sha256) -> bytes:
@@ -236,7 +196,8 @@ class S3BlobStore(BlobStore):
 
     @override
     async def local_copy(self, sha256: Sha256) -> Path:
-        return await self._run(lambda: self._copies.of(sha256, self._download))
+        size = await self.size(sha256) or 0
+        return await self._run(lambda: self._copies.of(sha256, self._download), size)
 
     @override
     async def delete(self, sha256: Sha256) -> None:
@@ -262,16 +223,27 @@ class S3BlobStore(BlobStore):
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._http.clear()
 
-    async def _run(self, work: Callable[[], T]) -> T:
-        """Run in a thread and map the server's errors. Socket timeouts limit the call."""
+    async def _run(self, work: Callable[[], T], size: int = 0) -> T:
+        """Run in a thread and map the server's errors; ``size`` bytes are transferred. The first call that the server
+        answers settles whose bucket it is. After the deadline the thread ends by the timeouts of its socket."""
 
         def mapped() -> T:
             with mapped_errors(self._health):
+                if not self._settled:
+                    self._prepare(self._policy)
                 return work()
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, mapped)
+        seconds = CALL_SECONDS + size / MIN_BYTES_PER_SECOND
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, mapped)
+        except TimeoutError as exc:
+            raise self._health.timeout(
+                f"the S3 server did not answer within {seconds:g} s"
+            ) from exc
 
     def _prepare(self, policy: MarkerPolicy) -> None:
+        """Check the bucket and its marker, and create them if ``policy`` says so. Repeating it is harmless."""
         if not self._client.bucket_exists(self._bucket):
             if policy is MarkerPolicy.REQUIRE:
                 self._installation.check(None, self._place)
@@ -282,6 +254,7 @@ class S3BlobStore(BlobStore):
             self._write_marker(if_absent=policy is MarkerPolicy.CREATE)
         self._verify()
         self._if_absent = self._probe()
+        self._settled = True
 
     def _make_bucket(self) -> None:
         try:
@@ -364,10 +337,36 @@ class S3BlobStore(BlobStore):
             return
         # An object of another size is damaged, so it is replaced.
         if_absent = stored is None and self._if_absent
-        status = self._send(self._blob_key(sha256), data, size, if_absent=if_absent)
-        if status in (409, 501):
-            # One of two concurrent writes of the same bytes may fail: retry it without the condition.
-            self._send(self._blob_key(sha256), data, size, if_absent=False)
+        try:
+            status = self._send(self._blob_key(sha256), data, size, if_absent=if_absent)
+            if status in (409, 501):
+                # One of two concurrent writes of the same bytes may fail: retry it without the condition.
+                self._send(self._blob_key(sha256), data, size, if_absent=False)
+        except UpstreamError as exc:
+            if self._accepts_writes():
+                raise
+            raise StoreFull(
+                "the S3 server answers reads and fails at every write: it is full, or its volumes are read-only. Free "
+                "space there and try again",
+                service="minio",
+            ) from exc
+
+    def _accepts_writes(self) -> bool:
+        """After a failed write: whether a small one succeeds. SeaweedFS answers 500 to every write when it is full.
+
+        An error of the reading that follows a failed probe is raised: then the server fails as a whole.
+        """
+        checked = self._writes_checked
+        if time.monotonic() - checked.at < PROBE_PAUSE_SECONDS:
+            return checked.accepted
+        try:
+            self._send(self._key(PROBE), io.BytesIO(b"probe"), 5, if_absent=False)
+            accepted = True
+        except UpstreamError:
+            self._verify()
+            accepted = False
+        self._writes_checked = WriteCheck(time.monotonic(), accepted)
+        return accepted
 
     def _put_file(self, path: Path, sha256: Sha256) -> None:
         with path.open("rb") as source, self._private_copy() as copy:
@@ -421,6 +420,24 @@ class S3BlobStore(BlobStore):
             raise _damaged(sha256)
 
 
+class _NoRetryAfterTimeout(urllib3.Retry):
+    """Repeats a request after a broken connection, never after a timeout: the time of the call is spent."""
+
+    @override
+    def increment(
+        self,
+        method: str | None = None,
+        url: str | None = None,
+        response: urllib3.BaseHTTPResponse | None = None,
+        error: Exception | None = None,
+        _pool: Any = None,
+        _stacktrace: TracebackType | None = None,
+    ) -> Self:
+        if isinstance(error, TimeoutError | urllib3.exceptions.TimeoutError):
+            raise error
+        return super().increment(method, url, response, error, _pool, _stacktrace)
+
+
 def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
     """A client and its connection pool; sends nothing yet."""
     host, secure = _host(address.endpoint)
@@ -432,7 +449,7 @@ def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
         num_pools=4,
         maxsize=THREADS,
         timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-        retries=urllib3.Retry(
+        retries=_NoRetryAfterTimeout(
             total=3, redirect=False, backoff_factor=0.2, status_forcelist=(502, 504)
         ),
     )

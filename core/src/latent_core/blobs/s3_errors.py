@@ -51,6 +51,10 @@ _ANSWERS: Final = (InvalidResponseError, ServerError, ResponseError, ProtocolErr
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
 
 
+class NotConnected(ServiceUnreachable):
+    """No connection to the server is possible."""
+
+
 @contextmanager
 def mapped_errors(health: ServiceHealth) -> Iterator[None]:
     """Raise our errors for those of one call, with their cause."""
@@ -74,10 +78,10 @@ def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
     if isinstance(reason, ReadTimeoutError | TimeoutError):
         return health.timeout("the S3 server did not answer in time")
     # The cause names hosts, which users must not see.
-    logger.warning("s3_not_available", extra={"cause": str(exc) or type(exc).__name__})
+    health.unreachable(str(exc) or type(exc).__name__)
     if isinstance(reason, _ANSWERS):
         return UpstreamError("the S3 server failed; see the log")
-    return ServiceUnreachable("the S3 server is not available; see the log")
+    return NotConnected("the S3 server is not available; see the log")
 
 
 def refused(status: int, body: bytes) -> LatentError:
