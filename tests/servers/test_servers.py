@@ -264,7 +264,7 @@ async def test_who_keeps_vectors_for_himself_is_alone_on_a_database(
         worker = Installation(install_root / "third", settings | stores, stores={})
         code, out, err = await worker.cli("worker")
         assert code == 1
-        assert "belongs to a process" in out + err
+        assert "stores vectors or blobs locally" in out + err
     finally:
         await mixed.stop()
     with psycopg.connect(stores["LLC_POSTGRES_DSN"]) as conn:
