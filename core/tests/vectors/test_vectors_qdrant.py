@@ -37,7 +37,8 @@ from tests.support.contracts.vectors import VectorIndexContract, fresh
 from tests.support.installations import COPY, OTHER, OURS
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 from tests.support.servers import launch
-from tests.support.servers.qdrant_server import QdrantFault, QdrantServer
+from tests.support.servers.qdrant_faults import QdrantFault
+from tests.support.servers.qdrant_server import QdrantServer
 
 KEY = "secret"
 QUERY = unit([[1, 0]])[0]
@@ -475,7 +476,7 @@ async def test_an_index_that_a_killed_creator_left_out_is_added() -> None:
         index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await index.create_collection("c_half", 2)
         name = f"{OURS.id}_c_half"
-        del server.engine._kept[name].indexed["generation"]
+        del server.engine.indexes(name)["generation"]
         await index.create_collection("c_half", 2)
         assert set(server.engine.info(name)["payload_schema"]) == {"doc_id", "generation"}
         await index.close()
@@ -631,5 +632,6 @@ async def test_a_shared_collection_has_a_tenant_index_and_no_graph_over_all_tena
         assert made.hnsw_config == models.HnswConfigDiff(m=0, payload_m=32, ef_construct=256)
         indexed = server.engine.info(index._named("s_0b/x"))["payload_schema"]
         assert set(indexed) == {"doc_id", "generation", "container_id", "collection"}
-        request = server.engine._kept[index._named("s_0b/x")].requested["container_id"]
+        request = server.engine.indexes(index._named("s_0b/x"))["container_id"]
+        assert isinstance(request, models.KeywordIndexParams)
         assert request.is_tenant is True
