@@ -65,6 +65,8 @@ class _FakeCollection:
 
     request: models.CreateCollection
     indexes: dict[str, models.PayloadFieldSchema] = field(default_factory=dict)
+    values: dict[str, set[Any]] = field(default_factory=dict)
+    """Of all fields, also those of deleted points."""
     limiters: dict[str, strict.FakeRateLimiter] = field(default_factory=dict)
 
     @property
@@ -223,6 +225,9 @@ class FakeQdrantEngine:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of local mode, that it is not for large collections
             self._local.upsert(name, points)
+        for payload in _payloads(points):
+            for key, value in payload.items():
+                kept.values.setdefault(key, set()).add(value)
         return self._done(wait)
 
     def delete(
@@ -288,7 +293,8 @@ class FakeQdrantEngine:
         return {"points": points, "next_page_offset": following}
 
     def facet(self, name: str, request: models.FacetRequest, *, timeout: int | None) -> Any:
-        """src/actix/api/facet_api.rs. Without strict mode it needs an index, too."""
+        """src/actix/api/facet_api.rs. Without strict mode it needs an index, too. An exact facet without a filter also
+        has the values of deleted points."""
         _check_positive("facet_request.limit", request.limit)
         kept = self._of(name)
         self._check_read(
@@ -302,7 +308,11 @@ class FakeQdrantEngine:
             )
         limit = request.limit or _DEFAULT_LIMIT
         answer = self._local.facet(name, request.key, request.filter, limit=limit, exact=True)
-        return _jsonable(answer)
+        hits = _jsonable(answer)["hits"]
+        if request.exact and request.filter is None:
+            gone = kept.values.get(request.key, set()) - {hit["value"] for hit in hits}
+            hits += [{"value": value, "count": 0} for value in sorted(gone)]
+        return {"hits": hits[:limit]}
 
     def query(self, name: str, request: models.QueryRequest, *, timeout: int | None) -> Any:
         """src/actix/api/query_api.rs."""
@@ -415,6 +425,12 @@ def _checked_rows(points: Any) -> list[Any]:
     if not all(rows):
         raise invalid("batch.vector", "dense vector must not be empty")
     return list(rows)
+
+
+def _payloads(points: Any) -> list[dict[str, Any]]:
+    if isinstance(points, models.Batch):
+        return [payload or {} for payload in points.payloads or []]
+    return [point.payload or {} for point in points]
 
 
 def _check_id(found: object) -> None:

@@ -34,6 +34,8 @@ class QdrantFault(StrEnum):
     """429 of something before the server: without ``Retry-After``."""
     RECOVERING = "recovering"
     """503: a shard is replaced by a snapshot."""
+    NOT_READABLE = "not_readable"
+    """The collection is being created."""
     NO_REPLICA = "no_replica"
     DEAD_REPLICA = "dead_replica"
     """The write consistency cannot be reached."""
@@ -77,18 +79,21 @@ REFUSALS: Final[dict[QdrantFault, FakeRefusal]] = {
     QdrantFault.RECOVERING: FakeRefusal(
         503, "Shard temporarily unavailable: partial snapshot recovery is in progress"
     ),
+    # lib/collection/src/shards/replica_set/execute_read_operation.rs
+    QdrantFault.NOT_READABLE: service_error("0 of 0 read operations failed"),
     # lib/collection/src/shards/replica_set/update.rs
     QdrantFault.NO_REPLICA: service_error(
         "The replica set for shard 0 on peer 4711 has no active replica"
     ),
     # lib/api/src/grpc/transport_channel_pool.rs, by ``From<tonic::Status>``
     QdrantFault.DEAD_REPLICA: service_error(
-        "Tonic status error: code: 'The service is currently unavailable', message: "
-        '"Failed to connect to http://node-2:6335/, error: transport error"'
+        "2 out of 3 shards failed to apply operation. First error captured: Service internal error: Tonic status error: "
+        "code: 'The service is currently unavailable', message: \"Failed to connect to http://node-2:6335/, error: "
+        'transport error"'
     ),
     # lib/storage/src/content_manager/consensus_manager.rs
     QdrantFault.NO_LEADER: service_error(
-        "Failed to propose operation: leader is not established within 10s"
+        "Waiting for consensus operation commit failed. Timeout set at: 10 seconds"
     ),
     # lib/collection/src/shards/dummy_shard.rs, by replica_set/execute_read_operation.rs
     QdrantFault.RECOVERY_MODE: service_error(
