@@ -101,6 +101,20 @@ def test_qdrant_is_unreachable_only_when_it_does_not_take_the_connection(
     assert raised.value.counts_as_attempt is (kind is UpstreamError)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        UpstreamTimeout("late", counts_as_attempt=False, retry_after=3),
+        StoreFull("full", service="qdrant"),
+        UpstreamOverload("slow down", retry_after=3),
+    ],
+)
+def test_a_copy_for_another_caller_is_the_same_error(error: LatentError) -> None:
+    copy = error.copied()
+    assert (type(copy), vars(copy), str(copy)) == (type(error), vars(error), str(error))
+    assert copy.__cause__ is error
+
+
 class Clock:
     now = 1000.0
 

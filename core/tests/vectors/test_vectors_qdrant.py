@@ -25,19 +25,25 @@ from latent_core.domain.errors import (
     NotFound,
     OutOfSpace,
     ServiceUnreachable,
+    StoreFull,
     TimedOut,
     Unavailable,
+    UpstreamError,
+    UpstreamOverload,
 )
 from latent_core.domain.installation import MarkerPolicy
 from latent_core.vectors.port import CollectionLayout, VectorIndex
 from latent_core.vectors.qdrant import index as qdrant
+from latent_core.vectors.qdrant.errors import NotReady
 from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
 from latent_core.vectors.qdrant.nodes import GIVEN_UP_SECONDS
 from tests.support.contracts.vectors import VectorIndexContract, fresh
 from tests.support.installations import COPY, OTHER, OURS
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors, unit
 from tests.support.servers import launch
-from tests.support.servers.qdrant_server import QdrantFault, QdrantServer
+from tests.support.servers.qdrant_engine import FakeQdrantEngine
+from tests.support.servers.qdrant_faults import QdrantFault
+from tests.support.servers.qdrant_server import QdrantServer
 
 KEY = "secret"
 QUERY = unit([[1, 0]])[0]
@@ -248,14 +254,25 @@ class TestCollections:
 @pytest.mark.asyncio(loop_scope="class")
 class TestTrouble:
     @pytest.mark.parametrize(
-        ("kind", "error"),
+        ("kind", "error", "counts"),
         [
-            (QdrantFault.SERVER_ERROR, Unavailable),
-            (QdrantFault.DISK_FULL, OutOfSpace),
-            (QdrantFault.HUNG_UP, Unavailable),
-            (QdrantFault.TOO_MANY, Unavailable),
-            (QdrantFault.NOT_COMPLETED, Unavailable),
-            (QdrantFault.LOST, Unavailable),
+            (QdrantFault.SERVER_ERROR, UpstreamError, True),
+            (QdrantFault.HUNG_UP, UpstreamError, True),
+            (QdrantFault.NOT_COMPLETED, Unavailable, True),
+            (QdrantFault.LOST, Unavailable, True),
+            (QdrantFault.TIMED_OUT, TimedOut, True),
+            (QdrantFault.DISK_FULL, StoreFull, False),
+            (QdrantFault.FILE_ERROR, StoreFull, False),
+            (QdrantFault.DISK_QUOTA, StoreFull, False),
+            (QdrantFault.MEMORY_QUOTA, StoreFull, False),
+            (QdrantFault.TOO_MANY, UpstreamOverload, False),
+            (QdrantFault.TOO_MANY_PLAIN, UpstreamOverload, False),
+            (QdrantFault.RECOVERING, NotReady, False),
+            (QdrantFault.NO_REPLICA, NotReady, False),
+            (QdrantFault.DEAD_REPLICA, NotReady, False),
+            (QdrantFault.NO_LEADER, NotReady, False),
+            (QdrantFault.RECOVERY_MODE, NotReady, False),
+            (QdrantFault.BAD_GATEWAY, ServiceUnreachable, False),
         ],
     )
     async def test_a_write_that_is_not_certain_is_an_error_that_may_pass(
@@ -264,6 +281,7 @@ class TestTrouble:
         server: QdrantServer,
         kind: QdrantFault,
         error: type[LatentError],
+        counts: bool,
     ) -> None:
         name = await fresh(index, 2)
         await index.upsert(name, points_of(unit([[0, 1]])))
@@ -271,6 +289,7 @@ class TestTrouble:
         with pytest.raises(error) as caught:
             await index.upsert(name, points_of(unit([[1, 0], [1, 1]]), doc="other"))
         assert caught.value.transient
+        assert caught.value.counts_as_attempt is counts
         await index.upsert(name, points_of(unit([[1, 0], [1, 1]]), doc="other"))
         assert await index.count(name) == 3
 
@@ -475,7 +494,7 @@ async def test_an_index_that_a_killed_creator_left_out_is_added() -> None:
         index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await index.create_collection("c_half", 2)
         name = f"{OURS.id}_c_half"
-        del server.engine._kept[name].indexed["generation"]
+        del server.engine.indexes(name)["generation"]
         await index.create_collection("c_half", 2)
         assert set(server.engine.info(name)["payload_schema"]) == {"doc_id", "generation"}
         await index.close()
@@ -631,5 +650,94 @@ async def test_a_shared_collection_has_a_tenant_index_and_no_graph_over_all_tena
         assert made.hnsw_config == models.HnswConfigDiff(m=0, payload_m=32, ef_construct=256)
         indexed = server.engine.info(index._named("s_0b/x"))["payload_schema"]
         assert set(indexed) == {"doc_id", "generation", "container_id", "collection"}
-        request = server.engine._kept[index._named("s_0b/x")].requested["container_id"]
+        request = server.engine.indexes(index._named("s_0b/x"))["container_id"]
+        assert isinstance(request, models.KeywordIndexParams)
         assert request.is_tenant is True
+
+
+async def test_a_full_server_still_searches_and_deletes(server: QdrantServer) -> None:
+    async for index in opened(address(server, prefix="full_")):
+        await index.create_collection("c_full", 2)
+        await index.upsert("c_full", points_of(unit([[1, 0]])))
+        server.engine.disk_used_percent = 95
+        with pytest.raises(StoreFull, match=r"95%.*max_disk_usage_percent"):
+            await index.upsert("c_full", points_of(unit([[0, 1]]), doc="other"))
+        assert len((await index.search("c_full", QUERY, 3)).chunk_nos) == 1
+        assert await index.delete("c_full", named("doc")) == 1
+        server.engine.disk_used_percent = 0
+
+
+async def test_a_key_that_may_not_write_is_named_at_the_start() -> None:
+    with QdrantServer(api_key=KEY, read_only_key="reader") as server:
+        given = address(server, api_key=SecretStr("reader"))
+        with pytest.raises(ServiceUnreachable, match=r"LLC_QDRANT_API_KEY.*manage access"):
+            await QdrantVectorIndex.open(given, OURS, MarkerPolicy.CREATE)
+
+
+async def test_writes_keep_below_a_rate_limit_and_wait_when_it_is_reached() -> None:
+    now = 0.0
+    with QdrantServer(api_key=KEY) as server:
+        server.engine = FakeQdrantEngine(clock=lambda: now)
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_slow", 4)
+        server.engine.strict = models.StrictModeConfig(enabled=True, write_rate_limit=20)
+        index._forget("c_slow")
+        points = points_of(random_vectors(30, 4, seed=1))
+        with pytest.raises(UpstreamOverload, match="Write rate limit") as caught:
+            await index.upsert("c_slow", points)
+        assert caught.value.details["retry_after"] == 30  # for the ten of the second request
+        now += 60
+        with pytest.raises(UpstreamOverload):
+            await index.upsert("c_slow", points)
+        now += 60
+        await index.upsert("c_slow", points_of(random_vectors(20, 4, seed=2), doc="other"))
+        server.engine.strict = models.StrictModeConfig(enabled=True, write_rate_limit=10)
+        with pytest.raises(Misconfigured, match=r"raise .*write_rate_limit"):
+            await index.delete("c_slow", named("doc"))  # 20 points by one filter
+        await index.close()
+
+
+async def test_a_collection_that_another_process_is_creating_is_waited_for(
+    server: QdrantServer,
+) -> None:
+    async for index in opened(address(server, prefix="race_")):
+        server.misbehave(QdrantFault.NOT_READABLE, times=3, only="c_race")
+        await index.create_collection("c_race", 2)
+        assert await index.collections() == ["c_race"]
+
+
+async def test_answers_of_a_newer_server_do_not_stop_the_use_of_a_collection(
+    server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = server.engine.info
+
+    def newer(name: str) -> Any:
+        info = known(name)
+        info |= {"status": "chartreuse", "optimizer_status": {"paused": True}}
+        info["config"]["params"]["vectors"] |= {"memory": "tepid", "layout": {"rows": 1}}
+        info["config"]["params"] |= {"payload": {"memory": "tepid"}, "on_disk_payload": None}
+        info["config"]["quantization_config"] = None
+        for one in info["payload_schema"].values():
+            one["data_type"] = "uuid7"
+        return info
+
+    monkeypatch.setattr(server.engine, "info", newer)
+    async for index in opened(address(server, prefix="newer_")):
+        for _ in range(2):
+            await index.create_collection("c_new", 2, CollectionLayout("int8", replicas=2))
+        await index.upsert("c_new", points_of(unit([[1, 0]])))
+        assert len((await index.search("c_new", QUERY, 3)).chunk_nos) == 1
+
+
+async def test_all_tenants_are_found_where_strict_mode_limits_facets(
+    server: QdrantServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async for index in opened(address(server, prefix="facets_")):
+        names = [f"s_0a/c_tenant{number}_text_1" for number in range(5)]
+        for name in names:
+            await index.create_collection(name, 2)
+            await index.upsert(name, points_of(unit([[1, 0]]), doc=name))
+        limited = models.StrictModeConfig(enabled=True, max_query_limit=2)
+        monkeypatch.setattr(server.engine, "strict", limited)
+        index._forget(names[0])
+        assert sorted(await index.collections()) == names

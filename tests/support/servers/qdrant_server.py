@@ -1,7 +1,8 @@
 """A stand-in for a Qdrant server: its REST calls as far as we use them, over ``qdrant-client``'s local mode.
 
-For wiring, not for proof: what Qdrant itself does under load, on a full disk or in a cluster is not seen
-here. As strict mode does, it refuses a filter by a field that has no index. It keeps everything in memory.
+For wiring, not for proof: what Qdrant itself does under load, on a full disk or in a cluster is not seen here. It keeps
+everything in memory. Refusals have the statuses and texts of the server; each route names the file of Qdrant's source
+(1.19) that it follows.
 
     python -m tests.support.servers.qdrant_server --port 6333 --api-key secret
 
@@ -13,18 +14,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gzip
+import logging
 import os
 import re
 import stat
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
@@ -32,47 +32,52 @@ from qdrant_client import models
 from typing_extensions import override
 
 from latent_core.runtime.lifeline import watch_parent
-from tests.support.servers.qdrant_engine import FakeQdrantEngine, FakeRefusal
+from tests.support.servers.qdrant_engine import FakeQdrantEngine
+from tests.support.servers.qdrant_faults import REFUSALS, QdrantFault, QdrantFaultPlan
+from tests.support.servers.qdrant_refusals import (
+    FakeRefusal,
+    format_error,
+    read_only_key,
+    service_error,
+    unauthorized,
+)
+from tests.support.servers.qdrant_requests import FakeCall, FakeRequest, RouteKind, read_call
+
+logger = logging.getLogger(__name__)
 
 VERSION: Final = "1.19.0"
-MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of one request, as the server has it."""
 _SILENT_SECONDS: Final = 60.0
-
-Answer: TypeAlias = tuple[int, Any]
-Route: TypeAlias = Callable[[FakeQdrantEngine, str, bytes], Any]
-
-
-class QdrantFault(StrEnum):
-    SERVER_ERROR = "server_error"
-    DISK_FULL = "disk_full"
-    SILENT = "silent"
-    """Reads the request and does not answer for as long as anybody waits."""
-    HUNG_UP = "hung_up"
-    NOT_COMPLETED = "not_completed"
-    """Writes answer ``wait_timeout``, and are done."""
-    LOST = "lost"
-    """Writes answer ``completed``, and are not done."""
-    TOO_MANY = "too_many"
 
 
 @dataclass(frozen=True, slots=True)
-class QdrantFaultPlan:
-    """What the next ``times`` requests whose path contains ``only`` get instead of a good answer."""
+class FakeAnswer:
+    """``body`` is text as it is, or the data of a JSON document."""
 
-    kind: QdrantFault
-    times: int = 1
-    only: str = ""
+    status: int
+    body: Any
+    retry_after: int | None = None
+
+
+Handler: TypeAlias = Callable[[FakeQdrantEngine, FakeCall], Any]
 
 
 class QdrantServer:
-    """Serves from threads of its own. ``api_key``, if given, is the key it wants."""
+    """Serves from threads of its own. ``api_key``, if given, is the key it wants; with ``read_only_key`` as the key
+    nothing can be changed."""
 
     def __init__(
-        self, *, api_key: str | None = None, port: int = 0, host: str = "127.0.0.1"
+        self,
+        *,
+        api_key: str | None = None,
+        read_only_key: str | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
     ) -> None:
         self.engine = FakeQdrantEngine()
         self.api_key = api_key
+        self.read_only_key = read_only_key
+        self.ready = True
+        """What ``/readyz`` says."""
         self.requests = 0
         self.compressed = 0
         """Responses that were compressed since the client accepts it; the server sends them in pieces."""
@@ -111,24 +116,74 @@ class QdrantServer:
     ) -> None:
         self.close()
 
-    def answer(self, method: str, path: str, key: str | None, body: bytes) -> Answer | None:
-        """Status and JSON; None hangs up."""
-        if path in ("/healthz", "/livez", "/readyz"):
-            return 200, "healthz check passed"
-        if path == "/misbehave":
-            plan = orjson.loads(body)
+    def answer(self, request: FakeRequest) -> FakeAnswer | None:
+        """None hangs up."""
+        if request.path == "/misbehave":
+            plan = orjson.loads(request.body)
             self.misbehave(QdrantFault(plan.pop("kind")), **plan)
-            return 200, {}
-        if self.api_key is not None and key != self.api_key:
-            return 401, _error("Must provide an API key or an Authorization bearer token")
-        if path == "/":
-            return 200, {"title": "qdrant - vector search engine", "version": VERSION}
+            return FakeAnswer(200, {})
+        plan = None
+        if request.path not in _OPEN:
+            with self._lock:
+                self.requests += 1
+                plan = self._next_plan(request.path)
+        if plan is not None and plan.kind in (QdrantFault.SILENT, QdrantFault.HUNG_UP):
+            if plan.kind is QdrantFault.SILENT:
+                self._ended.wait(_SILENT_SECONDS)
+            return None
+        try:
+            return self._answer(request, plan)
+        except FakeRefusal as refusal:
+            return _refused(refusal)
+        except Exception:  # the server's own, too, is an answer
+            logger.exception("stand_in_failed")
+            return _refused(service_error("task panicked"))
+
+    def _answer(self, request: FakeRequest, plan: QdrantFaultPlan | None) -> FakeAnswer:
+        if request.path in _OPEN:
+            return self._open(request)
+        self._check_key(request)
+        if plan is not None and plan.kind in REFUSALS:
+            raise REFUSALS[plan.kind]
+        for route in _ROUTES:
+            found = route.pattern.fullmatch(request.path)
+            if found and request.method == route.method:
+                return self._routed(route, found.groupdict(), request, plan)
+        return FakeAnswer(404, "")
+
+    def _open(self, request: FakeRequest) -> FakeAnswer:
+        """Needs no key: the whitelist in src/actix/mod.rs, answered by src/actix/api/service_api.rs."""
+        if request.method != "GET":
+            return FakeAnswer(404, "")
+        if request.path == "/":
+            return FakeAnswer(200, {"title": "qdrant - vector search engine", "version": VERSION})
+        if request.path == "/readyz":
+            return (
+                FakeAnswer(200, "all shards are ready")
+                if self.ready
+                else FakeAnswer(503, "some shards are not ready")
+            )
+        return FakeAnswer(200, "healthz check passed")
+
+    def _check_key(self, request: FakeRequest) -> None:
+        """src/actix/auth.rs: also for a path that does not exist."""
+        if self.api_key is not None and request.key not in (self.api_key, self.read_only_key):
+            raise unauthorized(request.key)
+
+    def _routed(
+        self,
+        route: _Route,
+        found: Mapping[str, str],
+        request: FakeRequest,
+        plan: QdrantFaultPlan | None,
+    ) -> FakeAnswer:
+        call = read_call(request, found, route.kind)
+        read_only = request.key is not None and request.key == self.read_only_key
+        if read_only and route.kind is not RouteKind.READ:
+            raise read_only_key()
         with self._lock:
-            self.requests += 1
-            plan = self._next_plan(path)
-        if plan is not None and (spoiled := self._spoiled(plan.kind)) is not _GOOD:
-            return spoiled
-        return self._routed(method, path, body, plan)
+            result = self._called(route, call, plan)
+        return FakeAnswer(200, {"result": result, "status": "ok", "time": 0.001})
 
     def _next_plan(self, path: str) -> QdrantFaultPlan | None:
         plan = self._plan
@@ -139,43 +194,17 @@ class QdrantServer:
         )
         return plan
 
-    def _spoiled(self, kind: QdrantFault) -> Answer | None:
-        match kind:
-            case QdrantFault.SERVER_ERROR:
-                return 500, _error("Service internal error: task panicked")
-            case QdrantFault.DISK_FULL:
-                return 500, _error("Service internal error: No space left on device: WAL buffer")
-            case QdrantFault.TOO_MANY:
-                return 429, _error("Rate limiting exceeded: Read rate limit exceeded")
-            case QdrantFault.SILENT:
-                self._ended.wait(_SILENT_SECONDS)
-                return None
-            case QdrantFault.HUNG_UP:
-                return None
-        return _GOOD
-
-    def _routed(self, method: str, path: str, body: bytes, plan: QdrantFaultPlan | None) -> Answer:
-        for verb, pattern, route in _ROUTES:
-            found = pattern.fullmatch(path)
-            if verb == method and found:
-                name = unquote(found.groupdict().get("name", ""))
-                try:
-                    with self._lock:
-                        result = self._called(route, name, body, plan)
-                except FakeRefusal as exc:
-                    return exc.status, _error(str(exc))
-                except ValidationError as exc:
-                    return 400, _error(f"Format error in JSON body: {exc.errors()[0]['msg']}")
-                return 200, {"result": result, "status": "ok", "time": 0.001}
-        return 404, _error("Not found")
-
-    def _called(self, route: Route, name: str, body: bytes, plan: QdrantFaultPlan | None) -> Any:
-        kind = plan.kind if plan is not None else None
-        if kind is QdrantFault.LOST and route in _WRITES:
+    def _called(self, route: _Route, call: FakeCall, plan: QdrantFaultPlan | None) -> Any:
+        update = route.kind is RouteKind.UPDATE
+        kind = plan.kind if plan is not None and update else None
+        if kind is QdrantFault.LOST:
             return {"operation_id": 0, "status": "completed"}
-        result = route(self.engine, name, body)
-        if kind is QdrantFault.NOT_COMPLETED and route in _WRITES:
-            return {"operation_id": 0, "status": "wait_timeout"}
+        try:
+            result = route.handler(self.engine, call)
+        except ValidationError as exc:
+            raise format_error(exc.errors()[0]["msg"]) from exc
+        if kind is QdrantFault.NOT_COMPLETED and call.wait:
+            result["status"] = "wait_timeout"
         return result
 
 
@@ -198,28 +227,23 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def _serve(self) -> None:
-        body = self._body()
-        if body is None:
-            self._send(413, _error("Payload too large"))
-            return
-        path = urlsplit(self.path).path
-        answer = self.server.stand_in.answer(self.command, path, self.headers.get("api-key"), body)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = self.server.stand_in.answer(FakeRequest(self.command, self.path, headers, body))
         if answer is None:
             self.close_connection = True
             return
-        self._send(*answer)
+        self._send(answer)
 
-    def _body(self) -> bytes | None:
-        length = int(self.headers.get("Content-Length") or 0)
-        return self.rfile.read(length) if length <= MAX_BYTES else None
-
-    def _send(self, status: int, answer: Any) -> None:
-        body = answer.encode() if isinstance(answer, str) else orjson.dumps(answer)
+    def _send(self, answer: FakeAnswer) -> None:
+        text = isinstance(answer.body, str)
+        body = answer.body.encode() if text else orjson.dumps(answer.body)
         compress = "gzip" in self.headers.get("Accept-Encoding", "")
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        if status == 429:
-            self.send_header("Retry-After", "1")
+        self.send_response(answer.status)
+        if not text:
+            self.send_header("Content-Type", "application/json")
+        if answer.retry_after is not None:
+            self.send_header("Retry-After", str(answer.retry_after))
         if compress:
             self.send_header("Content-Encoding", "gzip")
             self.send_header("Transfer-Encoding", "chunked")
@@ -246,79 +270,111 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-_GOOD: Final[Answer] = (0, None)
+def _refused(refusal: FakeRefusal) -> FakeAnswer:
+    error = {"status": {"error": str(refusal)}, "time": 0.0}
+    body = str(refusal) if refusal.plain else error
+    return FakeAnswer(refusal.status, body, refusal.retry_after)
+
+
 _INSERT: Final[TypeAdapter[Any]] = TypeAdapter(models.PointInsertOperations)
 _SELECT: Final[TypeAdapter[Any]] = TypeAdapter(models.PointsSelector)
 
 
-def _upsert(engine: FakeQdrantEngine, name: str, body: bytes) -> Any:
-    return engine.upsert(name, _INSERT.validate_json(body))
+def _create(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    """Fields that the server does not know are ignored, as by every version of it."""
+    given = orjson.loads(call.body)
+    if not isinstance(given, dict):
+        raise format_error("expected struct CreateCollection")
+    known = {k: v for k, v in given.items() if k in models.CreateCollection.model_fields}
+    return engine.create(call.name, models.CreateCollection.model_validate(known))
 
 
-def _delete(engine: FakeQdrantEngine, name: str, body: bytes) -> Any:
-    return engine.delete(name, _SELECT.validate_json(body))
+def _update(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    return engine.update(call.name, models.UpdateCollection.model_validate_json(call.body))
 
 
-_WRITES: Final[tuple[Route, ...]] = (_upsert, _delete)
-_COLLECTION: Final = "/collections/(?P<name>[^/]+)"
+def _index(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.CreateFieldIndex.model_validate_json(call.body)
+    return engine.index(call.name, request, wait=call.wait, timeout=call.timeout)
 
 
-def _route(method: str, path: str, route: Route) -> tuple[str, re.Pattern[str], Route]:
-    return method, re.compile(path), route
+def _drop_index(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    return engine.drop_index(call.name, call.field, wait=call.wait)
 
 
+def _upsert(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    points = _INSERT.validate_json(call.body)
+    return engine.upsert(call.name, points, wait=call.wait, timeout=call.timeout)
+
+
+def _delete(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    chosen = _SELECT.validate_json(call.body)
+    return engine.delete(call.name, chosen, wait=call.wait, timeout=call.timeout)
+
+
+def _retrieve(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.PointRequest.model_validate_json(call.body)
+    return engine.retrieve(call.name, request, timeout=call.timeout)
+
+
+def _count(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.CountRequest.model_validate_json(call.body)
+    return engine.count(call.name, request, timeout=call.timeout)
+
+
+def _scroll(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.ScrollRequest.model_validate_json(call.body)
+    return engine.scroll(call.name, request, timeout=call.timeout)
+
+
+def _query(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.QueryRequest.model_validate_json(call.body)
+    return engine.query(call.name, request, timeout=call.timeout)
+
+
+def _facet(engine: FakeQdrantEngine, call: FakeCall) -> Any:
+    request = models.FacetRequest.model_validate_json(call.body)
+    return engine.facet(call.name, request, timeout=call.timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    method: str
+    pattern: re.Pattern[str]
+    kind: RouteKind
+    handler: Handler
+    source: str
+    """The file of Qdrant's source that it follows, below src/actix/api/."""
+
+
+def _route(method: str, path: str, source: str, kind: RouteKind, handler: Handler) -> _Route:
+    pattern = re.sub(r"{(\w+)}", "(?P<\\1>[^/]+)", path)
+    return _Route(method, re.compile(pattern), kind, handler, source)
+
+
+_OPEN: Final = ("/", "/healthz", "/livez", "/readyz")
+_AT: Final = "/collections/{name}"
+_COLLECTIONS: Final = "collections_api.rs"
+_UPDATES: Final = "update_api.rs"
+_READS: Final = "retrieve_api.rs"
+_READ, _UPDATE, _CHANGE = RouteKind.READ, RouteKind.UPDATE, RouteKind.CHANGE
 _ROUTES: Final = (
-    _route("GET", "/collections", lambda e, _n, _b: e.names()),
-    _route("GET", _COLLECTION, lambda e, n, _b: e.info(n)),
-    _route("GET", f"{_COLLECTION}/exists", lambda e, n, _b: e.exists(n)),
-    _route(
-        "PUT",
-        _COLLECTION,
-        lambda e, n, b: e.create(n, models.CreateCollection.model_validate_json(b)),
-    ),
-    _route(
-        "PATCH",
-        _COLLECTION,
-        lambda e, n, b: e.update(n, models.UpdateCollection.model_validate_json(b)),
-    ),
-    _route("DELETE", _COLLECTION, lambda e, n, _b: e.drop(n)),
-    _route(
-        "PUT",
-        f"{_COLLECTION}/index",
-        lambda e, n, b: e.index(n, models.CreateFieldIndex.model_validate_json(b)),
-    ),
-    _route("PUT", f"{_COLLECTION}/points", _upsert),
-    _route("POST", f"{_COLLECTION}/points/delete", _delete),
-    _route(
-        "POST",
-        f"{_COLLECTION}/points",
-        lambda e, n, b: e.retrieve(n, models.PointRequest.model_validate_json(b)),
-    ),
-    _route(
-        "POST",
-        f"{_COLLECTION}/points/count",
-        lambda e, n, b: e.count(n, models.CountRequest.model_validate_json(b)),
-    ),
-    _route(
-        "POST",
-        f"{_COLLECTION}/facet",
-        lambda e, n, b: e.facet(n, models.FacetRequest.model_validate_json(b)),
-    ),
-    _route(
-        "POST",
-        f"{_COLLECTION}/points/scroll",
-        lambda e, n, b: e.scroll(n, models.ScrollRequest.model_validate_json(b)),
-    ),
-    _route(
-        "POST",
-        f"{_COLLECTION}/points/query",
-        lambda e, n, b: e.query(n, models.QueryRequest.model_validate_json(b)),
-    ),
+    _route("GET", "/collections", _COLLECTIONS, _READ, lambda e, _c: e.names()),
+    _route("GET", _AT, _COLLECTIONS, _READ, lambda e, c: e.info(c.name)),
+    _route("GET", f"{_AT}/exists", _COLLECTIONS, _READ, lambda e, c: e.exists(c.name)),
+    _route("PUT", _AT, _COLLECTIONS, RouteKind.CREATE, _create),
+    _route("PATCH", _AT, _COLLECTIONS, _CHANGE, _update),
+    _route("DELETE", _AT, _COLLECTIONS, _CHANGE, lambda e, c: e.drop(c.name)),
+    _route("PUT", f"{_AT}/index", _UPDATES, _UPDATE, _index),
+    _route("DELETE", f"{_AT}/index/{{field}}", _UPDATES, _UPDATE, _drop_index),
+    _route("PUT", f"{_AT}/points", _UPDATES, _UPDATE, _upsert),
+    _route("POST", f"{_AT}/points/delete", _UPDATES, _UPDATE, _delete),
+    _route("POST", f"{_AT}/points", _READS, _READ, _retrieve),
+    _route("POST", f"{_AT}/points/scroll", _READS, _READ, _scroll),
+    _route("POST", f"{_AT}/points/count", "count_api.rs", _READ, _count),
+    _route("POST", f"{_AT}/points/query", "query_api.rs", _READ, _query),
+    _route("POST", f"{_AT}/facet", "facet_api.rs", _READ, _facet),
 )
-
-
-def _error(message: str) -> dict[str, Any]:
-    return {"status": {"error": message}, "time": 0.0}
 
 
 async def _main(arguments: Sequence[str]) -> None:

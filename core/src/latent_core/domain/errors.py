@@ -29,7 +29,7 @@ while no other call to that service succeeds (``domain.service_health``). See ``
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, Field
 
@@ -74,6 +74,13 @@ class LatentError(Exception):
 
     def issue(self) -> Issue:
         return Issue(code=self.code, message=self.message, details=self.details)
+
+    def copied(self) -> Self:
+        """The same error for another caller: one that several raise would collect all their tracebacks."""
+        error = type(self).__new__(type(self), *self.args)
+        error.__dict__ |= self.__dict__
+        error.__cause__ = self
+        return error
 
 
 class Invalid(LatentError):

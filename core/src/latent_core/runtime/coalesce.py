@@ -37,7 +37,7 @@ class _PendingCall(Generic[T, R]):
 
     def result(self) -> R:
         if self.error is not None:
-            raise type(self.error)(self.error.message, **self.error.details) from self.error
+            raise self.error.copied()
         return self.answer[0]
 
 

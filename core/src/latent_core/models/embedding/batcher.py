@@ -269,7 +269,7 @@ class Batcher:
 
     def _fail(self, batch: _TextBatch, error: Exception) -> None:
         for caller in batch.parts:
-            caller.fail(_copy(error))
+            caller.fail(error.copied() if isinstance(error, LatentError) else error)
 
     async def close(self) -> None:
         """Cancel the batches in flight; their callers get ``ServiceUnreachable``. The embedder stays open."""
@@ -295,15 +295,6 @@ async def _hand_out(caller: _EmbedCall, indices: Sequence[int], rows: Matrix) ->
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _copy(error: Exception) -> Exception:
-    """A copy per caller: one exception raised by several would collect all their tracebacks."""
-    if not isinstance(error, LatentError):
-        return error
-    own = type(error)(error.message, **error.details)
-    own.__cause__ = error
-    return own
 
 
 MIN_FILL: Final = 0.8

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import time
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -46,12 +47,13 @@ from latent_core.vectors.port import (
     checked_points,
     checked_query,
 )
-from latent_core.vectors.qdrant.errors import (
-    NotConnected,
+from latent_core.vectors.qdrant.collection_info import (
+    CollectionInfo,
     StrictModeLimits,
     capped,
-    mapped_errors,
+    read_collection,
 )
+from latent_core.vectors.qdrant.errors import NotConnected, NotReadable, mapped_errors
 from latent_core.vectors.qdrant.marker import MARKER, QdrantMarker
 from latent_core.vectors.qdrant.nodes import NodesTransport, addresses
 from latent_core.vectors.qdrant.tenants import (
@@ -77,6 +79,7 @@ _POINTS_PER_REQUEST: Final = 256
 _FLOATS_PER_REQUEST: Final = 1_000_000
 """About 12 MB of JSON; the server's limit is 32 MB per request."""
 _POINTS_PER_SCROLL: Final = 1000
+_CREATION_PAUSE_SECONDS: Final = 0.1
 _TIE_MARGIN: Final = 16
 _TIE_GROWTH: Final = 4
 _TIE_LIMIT: Final = 4096
@@ -173,18 +176,18 @@ class QdrantVectorIndex:
         await self._verify(WRITE_CHECK_SECONDS)
         # Read first: a server that is full, or in strict mode, refuses to create even what exists.
         try:
-            info = await self._info(name)
+            info = await self._created(name)
         except NotFound:
             with suppress(Conflict):  # another process creates it
                 await self._create(name, dims, layout)
-            info = await self._info(name)
+            info = await self._created(name)
         found = self._note(name, info)
         if found != dims:
             raise Conflict(
                 f"vector collection {name} exists with {found} dimensions, not {dims}",
                 collection=name,
             )
-        await self._index_fields(name, set(info.payload_schema))
+        await self._index_fields(name, set(info.indexes))
         if tenant_of(name) is None:
             await self._settle(name, layout, info)
 
@@ -240,8 +243,9 @@ class QdrantVectorIndex:
         if not ids:
             await self._stored_dims(collection)
         found: dict[PointId, Vector] = {}
-        for start in range(0, len(ids), _POINTS_PER_REQUEST):
-            part = _strings(ids[start : start + _POINTS_PER_REQUEST])
+        size = capped(_POINTS_PER_REQUEST, (await self._allowed(collection)).retrieve)
+        for start in range(0, len(ids), size):
+            part = _strings(ids[start : start + size])
             records = await self._retrieve(
                 collection, part, with_vectors=True, consistency=consistency
             )
@@ -374,30 +378,37 @@ class QdrantVectorIndex:
 
     async def _tenants(self, name: str) -> list[str]:
         """The collections with points in a shared one."""
-        async with self._call(name):
-            answer = await self._client.facet(
-                self._named(name),
-                COLLECTION_FIELD,
-                limit=MAX_TENANTS,
-                exact=(await self._allowed(name)).exact,
-                timeout=self._within(name),
-            )
-        # Exact facets also list values whose points are all deleted.
-        return sorted(str(hit.value) for hit in answer.hits if hit.count)
+        limits = await self._allowed(name)
+        limit = capped(MAX_TENANTS, limits.query)
+        found: dict[str, int] = {}
+        while True:
+            seen = models.MatchAny(any=list(found))
+            others = models.FieldCondition(key=COLLECTION_FIELD, match=seen)
+            async with self._call(name):
+                answer = await self._client.facet(
+                    self._named(name),
+                    COLLECTION_FIELD,
+                    facet_filter=models.Filter(must_not=[others]) if found else None,
+                    limit=limit,
+                    exact=limits.exact,
+                    timeout=self._within(name),
+                )
+            found |= {str(hit.value): hit.count for hit in answer.hits}
+            if len(answer.hits) < limit:
+                # Exact facets also list values whose points are all deleted.
+                return sorted(tenant for tenant, points in found.items() if points)
 
-    async def _settle(
-        self, name: str, layout: CollectionLayout, info: models.CollectionInfo
-    ) -> None:
+    async def _settle(self, name: str, layout: CollectionLayout, info: CollectionInfo) -> None:
         """Change an existing collection where it differs from the manifest, or has outgrown its quantization."""
-        needed = _acknowledgements(info.config.params.replication_factor or 1)
-        if (info.config.params.write_consistency_factor or 1) != needed:
+        needed = _acknowledgements(info.replicas)
+        if info.acknowledgements != needed:
             params = models.CollectionParamsDiff(write_consistency_factor=needed)
             async with self._call(name):
                 await self._client.update_collection(
                     self._named(name), collection_params=params, timeout=self._seconds
                 )
-        quantized = info.config.quantization_config is not None
-        large = (info.points_count or 0) > QUANTIZE_FROM_POINTS
+        quantized = info.quantization is not None
+        large = (info.points or 0) > QUANTIZE_FROM_POINTS
         page_size = large if layout.quantization is None else layout.quantization == "int8"
         if page_size == quantized or (quantized and layout.quantization is None):
             return
@@ -408,25 +419,34 @@ class QdrantVectorIndex:
                 timeout=self._seconds,
             )
 
-    async def _info(self, name: str) -> models.CollectionInfo:
+    async def _info(self, name: str) -> CollectionInfo:
         async with self._call(name):
-            return await self._client.get_collection(self._named(name))
+            return await read_collection(self._client, self._named(name))
+
+    async def _created(self, name: str) -> CollectionInfo:
+        """``_info`` once all that creates the collection is done: another process may be at it."""
+        until = time.monotonic() + self._deadline_seconds
+        while True:
+            try:
+                return await self._info(name)
+            except NotReadable:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(_CREATION_PAUSE_SECONDS)
 
     async def _stored_dims(self, name: str) -> int:
         """The current value on the server; ``NotFound`` without the collection."""
         return self._note(name, await self._info(name))
 
-    def _note(self, name: str, info: models.CollectionInfo) -> int:
+    def _note(self, name: str, info: CollectionInfo) -> int:
         """Cache what ``info`` says; returns the dimensions."""
-        config = info.config
-        sizes = config.params.vectors
-        if not isinstance(sizes, models.VectorParams):
+        if info.dims is None:
             raise Conflict(
                 f"vector collection {name} was not created by this program: it has no vector size"
             )
-        self._dims[server_collection(name)] = sizes.size
-        self._limits[server_collection(name)] = StrictModeLimits.of(config)
-        return sizes.size
+        self._dims[server_collection(name)] = info.dims
+        self._limits[server_collection(name)] = StrictModeLimits.of(info.strict_mode)
+        return info.dims
 
     async def _allowed(self, name: str) -> StrictModeLimits:
         """The server's limits, cached."""
