@@ -79,7 +79,8 @@ async def open_vectors(
     index: VectorIndex
     if settings.qdrant_url is not None:
         with _server_clients():
-            from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
+            from latent_core.vectors.qdrant.connection import QdrantAddress
+            from latent_core.vectors.qdrant.index import QdrantVectorIndex
         address = QdrantAddress(
             settings.qdrant_url, settings.qdrant_api_key, settings.qdrant_prefix
         )

@@ -33,9 +33,13 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.installation import MarkerPolicy
 from latent_core.vectors.port import CollectionLayout, VectorIndex
-from latent_core.vectors.qdrant import index as qdrant
+from latent_core.vectors.qdrant import (
+    collections as qdrant_collections,
+    connection as qdrant_connection,
+)
+from latent_core.vectors.qdrant.connection import QdrantAddress
 from latent_core.vectors.qdrant.errors import NotReady
-from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
+from latent_core.vectors.qdrant.index import QdrantVectorIndex
 from latent_core.vectors.qdrant.nodes import GIVEN_UP_SECONDS
 from tests.support.contracts.vectors import VectorIndexContract, fresh
 from tests.support.installations import COPY, OTHER, OURS
@@ -190,7 +194,7 @@ class TestCollections:
                 is not None
             )
 
-        monkeypatch.setattr(qdrant, "QUANTIZE_FROM_POINTS", 5)
+        monkeypatch.setattr(qdrant_collections, "QUANTIZE_FROM_POINTS", 5)
         await index.create_collection("c_grows_text", 4)
         await index.upsert("c_grows_text", points_of(random_vectors(5, 4, seed=1)))
         await index.create_collection("c_grows_text", 4)
@@ -390,7 +394,7 @@ async def test_an_outage_of_the_server_writes_one_log_line_and_its_end_another(
 async def test_a_server_that_is_too_old_is_refused(
     server: QdrantServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(qdrant, "MIN_VERSION", (1, 99))
+    monkeypatch.setattr(qdrant_connection, "MIN_VERSION", (1, 99))
     with pytest.raises(Invalid, match=r"too old.*1\.99"):
         await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
 
@@ -458,7 +462,7 @@ async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_origina
             await original.delete("c_art_text_1", named("doc"))
         with pytest.raises(Misconfigured, match=COPY.holder):
             await original.drop_collection("c_art_text_1")
-        original._marker._verified_at = float("-inf")  # as after WRITE_CHECK_SECONDS
+        original._connection.marker._verified_at = float("-inf")  # as after WRITE_CHECK_SECONDS
         with pytest.raises(Misconfigured, match=COPY.holder):
             await original.upsert("c_art_text_1", points_of(unit([[0, 1]])))
         assert await adopted.count("c_art_text_1") == 1
@@ -469,7 +473,7 @@ async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_origina
 async def test_a_marker_whose_creator_was_killed_halfway_is_completed() -> None:
     with QdrantServer(api_key=KEY) as server:
         index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
-        await index._client.delete(index._marker._name, [str(UUID(int=0))])
+        await index._connection.client.delete(index._connection.marker._name, [str(UUID(int=0))])
         await index.close()
         again = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await again.create_collection("c_art_text_1", 2)
@@ -594,7 +598,7 @@ async def test_a_write_needs_one_of_two_replicas_and_a_majority_of_more(
     async for index in opened(address(server, prefix=f"replicas{replicas}_")):
         layout = CollectionLayout(replicas=replicas)
         await index.create_collection("c_new", 2, layout)
-        name = index._named("c_new")
+        name = index._connection.named("c_new")
         assert server.engine.created_as(name).write_consistency_factor == needed
         # One that was created with another number is changed.
         params = models.CollectionParamsDiff(write_consistency_factor=replicas + 1)
@@ -610,8 +614,8 @@ async def test_a_check_of_all_replicas_reads_from_all_of_them(
         await index.create_collection("c_read", 2)
         points = points_of(unit([[1, 0]]))
         await index.upsert("c_read", points)
-        reads = Mock(wraps=index._client.retrieve)
-        monkeypatch.setattr(index._client, "retrieve", reads)
+        reads = Mock(wraps=index._connection.client.retrieve)
+        monkeypatch.setattr(index._connection.client, "retrieve", reads)
         assert set(await index.vectors("c_read", points.ids, all_replicas=True)) == set(points.ids)
         await index.vectors("c_read", points.ids)
         levels = [call.kwargs["consistency"] for call in reads.mock_calls]
@@ -628,7 +632,9 @@ async def test_tenants_of_a_shared_collection_see_and_remove_only_their_own_poin
             vectors = unit([[1, 0], [0, 1]])
             await index.upsert(name, points_of(vectors, doc=name))
         assert sorted(await index.collections()) == sorted([ours, theirs])
-        assert server.engine.names()["collections"].count({"name": index._named(ours)}) == 1
+        assert (
+            server.engine.names()["collections"].count({"name": index._connection.named(ours)}) == 1
+        )
         for name in (ours, theirs):
             assert await index.count(name) == 2
             assert len((await index.search(name, QUERY, 10)).chunk_nos) == 2
@@ -646,11 +652,11 @@ async def test_a_shared_collection_has_a_tenant_index_and_no_graph_over_all_tena
 ) -> None:
     async for index in opened(address(server, prefix="graph_")):
         await index.create_collection("s_0b/c_art_text_1", 4)
-        made = server.engine.created_as(index._named("s_0b/x"))
+        made = server.engine.created_as(index._connection.named("s_0b/x"))
         assert made.hnsw_config == models.HnswConfigDiff(m=0, payload_m=32, ef_construct=256)
-        indexed = server.engine.info(index._named("s_0b/x"))["payload_schema"]
+        indexed = server.engine.info(index._connection.named("s_0b/x"))["payload_schema"]
         assert set(indexed) == {"doc_id", "generation", "container_id", "collection"}
-        request = server.engine.indexes(index._named("s_0b/x"))["container_id"]
+        request = server.engine.indexes(index._connection.named("s_0b/x"))["container_id"]
         assert isinstance(request, models.KeywordIndexParams)
         assert request.is_tenant is True
 
@@ -681,7 +687,7 @@ async def test_writes_keep_below_a_rate_limit_and_wait_when_it_is_reached() -> N
         index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
         await index.create_collection("c_slow", 4)
         server.engine.strict = models.StrictModeConfig(enabled=True, write_rate_limit=20)
-        index._forget("c_slow")
+        index._collections.forget("c_slow")
         points = points_of(random_vectors(30, 4, seed=1))
         with pytest.raises(UpstreamOverload, match="Write rate limit") as caught:
             await index.upsert("c_slow", points)
@@ -739,5 +745,5 @@ async def test_all_tenants_are_found_where_strict_mode_limits_facets(
             await index.upsert(name, points_of(unit([[1, 0]]), doc=name))
         limited = models.StrictModeConfig(enabled=True, max_query_limit=2)
         monkeypatch.setattr(server.engine, "strict", limited)
-        index._forget(names[0])
+        index._collections.forget(names[0])
         assert sorted(await index.collections()) == names

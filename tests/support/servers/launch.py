@@ -19,7 +19,7 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.blobs.s3 import S3Address
-from latent_core.vectors.qdrant.index import QdrantAddress
+from latent_core.vectors.qdrant.connection import QdrantAddress
 from tests.support import REPOSITORY
 from tests.support.servers.s3_server import ACCESS_KEY, SECRET_KEY
 

@@ -23,7 +23,8 @@ from latent_core.ingest.delete import delete_container
 from latent_core.refresh.lifecycle import begin_move
 from latent_core.settings import Settings
 from latent_core.vectors.port import Points
-from latent_core.vectors.qdrant.index import QdrantAddress, QdrantVectorIndex
+from latent_core.vectors.qdrant.connection import QdrantAddress
+from latent_core.vectors.qdrant.index import QdrantVectorIndex
 from latent_workers import maintenance
 from tests.support.harness.worker_harness import (
     DIMS,
