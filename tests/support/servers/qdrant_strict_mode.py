@@ -59,10 +59,10 @@ def check_filter(
     if unindexed is False:
         for condition in found:
             _check_indexed(condition, indexes)
-    most = config.filter_max_conditions
-    if most is not None and len(found) > most:
+    limit = config.filter_max_conditions
+    if limit is not None and len(found) > limit:
         raise strict_mode(
-            f"Filter condition limit reached ({len(found)} > {most})",
+            f"Filter condition limit reached ({len(found)} > {limit})",
             "Reduce the amount of conditions of your filter.",
         )
     size, limit = max(map(_size, found), default=0), config.condition_max_size
