@@ -39,7 +39,7 @@ class CollectionMarker:
             marker: Any = orjson.loads((path / MARKER).read_bytes())
             if marker["format"] != _FORMAT:
                 raise damaged(f"its format is {marker['format']}, this program knows {_FORMAT}")
-            # Version 0.1 had shards only, and its markers do not say so.
+            # Before there were flat ones, markers named no layout.
             return cls(int(marker["dims"]), Layout(marker.get("layout", Layout.SHARD)))
         except (OSError, ValueError, TypeError, KeyError) as exc:
             raise damaged(f"its {MARKER} cannot be read") from exc
