@@ -409,7 +409,7 @@ class TestOpenCollections:
         self, tmp_path: Path
     ) -> None:
         names = [f"c{n}" for n in range(6)]
-        limits = OpenLimits(shards=2, flat_bytes=20_000)
+        limits = OpenLimits(shard_bytes=150 << 20, flat_bytes=20_000)
         store = opened(tmp_path, limits=limits)
         for number, name in enumerate(names):
             store.create(name, DIMS)
@@ -428,7 +428,7 @@ class TestOpenCollections:
         store.close()
 
     def test_one_collection_is_open_whatever_its_size(self, folder: Path) -> None:
-        store = opened(folder, limits=OpenLimits(shards=0, shard_bytes=0, flat_bytes=0))
+        store = opened(folder, limits=OpenLimits(shard_bytes=0, flat_bytes=0))
         write(store, 0, 10)
         assert found(store) == expected(range(10))
         write(store, 10, 50)

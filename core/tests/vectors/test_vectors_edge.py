@@ -399,7 +399,7 @@ class TestStorage:
             sync(fd)
             synced.add(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), folder.path))
 
-        monkeypatch.setattr("latent_core.vectors.edge.index.os.fsync", note)
+        monkeypatch.setattr("latent_core.vectors.edge.durable.os.fsync", note)
         log = "c/points" if folder.large_from > 1 else "c/wal"
         async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(3, 4, seed=2), doc="late"))

@@ -27,7 +27,7 @@ from latent_core.vectors.edge.conversion import (
     remove_remains,
     shrink,
 )
-from latent_core.vectors.edge.durable import sync_folder
+from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.flat import FlatCollection, create_flat
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS, CollectionMarker, Layout, damaged
 from latent_core.vectors.edge.protocol import Fault, RequestRefused
@@ -52,19 +52,18 @@ _MEGABYTE: Final = 1 << 20
 OpenCollection = FlatCollection | Shard
 
 
-def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+def _quarter_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLimits:
     """How much is held open; the collection that was used last always is."""
 
-    shards: int = 32
-    shard_bytes: int = field(default_factory=_half_of_memory)
-    """Of mapped files, which the system takes back when memory is short."""
+    shard_bytes: int = field(default_factory=_quarter_of_memory)
+    """Mapped files of large collections, which the system takes back when memory is short."""
     flat_bytes: int = 256 * _MEGABYTE
-    """Of the small collections, which are in memory."""
+    """Small collections, which are in memory."""
 
 
 class Store:
@@ -116,7 +115,7 @@ class Store:
         create_flat(draft, None, dims)
         CollectionMarker(dims, Layout.FLAT).write(draft)
         draft.rename(path)
-        sync_folder(self._folder)
+        sync_path(self._folder)
 
     def drop(self, name: str) -> None:
         path = self._path(name)
@@ -126,7 +125,7 @@ class Store:
         doomed = self._folder / f"{_REMOVING}{name}"
         shutil.rmtree(doomed, ignore_errors=True)
         path.rename(doomed)
-        sync_folder(self._folder)
+        sync_path(self._folder)
         shutil.rmtree(doomed)
 
     def get(self, name: str) -> OpenCollection:
@@ -257,8 +256,8 @@ class Store:
         shards = [(n, one) for n, one in self._open.items() if isinstance(one, Shard)]
         flats = [(n, one) for n, one in self._open.items() if isinstance(one, FlatCollection)]
         excess = [
-            *_excess(shards, limits.shards, limits.shard_bytes),
-            *_excess(flats, len(flats), limits.flat_bytes),
+            *_excess(shards, limits.shard_bytes),
+            *_excess(flats, limits.flat_bytes),
         ]
         for name in excess:
             self._close_one(name)
@@ -285,16 +284,15 @@ class _Work:
     busy_with: str
 
 
-def _excess(
-    collections: Sequence[tuple[str, OpenCollection]], max_count: int, max_bytes: int
-) -> list[str]:
-    """The first ones, which are too many or too large for the rest; never the last one."""
-    sizes = [one.memory_bytes for _, one in collections]
-    total, excess = sum(sizes), 0
-    while excess < len(sizes) - 1 and (len(sizes) - excess > max_count or total > max_bytes):
-        total -= sizes[excess]
-        excess += 1
-    return [name for name, _ in collections[:excess]]
+def _excess(collections: Sequence[tuple[str, OpenCollection]], max_bytes: int) -> list[str]:
+    """The first ones, which are too much beside the rest; never the last one."""
+    total, excess = sum(one.memory_bytes for _, one in collections), []
+    for name, one in collections[:-1]:
+        if total <= max_bytes:
+            break
+        total -= one.memory_bytes
+        excess.append(name)
+    return excess
 
 
 def _load(path: Path) -> OpenCollection:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.runtime.failpoint import failpoint
-from latent_core.vectors.edge.durable import sync_tree
+from latent_core.vectors.edge.durable import DRAFT, sync_tree
 from latent_core.vectors.edge.flat import FlatCollection, create_flat
 from latent_core.vectors.edge.marker import MARKER, CollectionMarker, Layout
 from latent_core.vectors.edge.protocol import POINT_LOG
@@ -66,5 +66,6 @@ def shrink(shard: Shard) -> None:
 def remove_remains(path: Path, layout: Layout) -> None:
     """Remove what does not belong to ``layout``: of an unfinished conversion, or of the layout before a finished one."""
     for entry in path.iterdir():
-        if entry.name != MARKER and (entry.name == POINT_LOG) is (layout is Layout.SHARD):
+        name = entry.name.removesuffix(DRAFT)
+        if name != MARKER and (name == POINT_LOG) is (layout is Layout.SHARD):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +31,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import PointId
 from latent_core.runtime.tasks import all_or_first_failure
+from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
 from latent_core.vectors.edge.protocol import (
     ID_BYTES,
@@ -305,19 +305,11 @@ def _sync_logs(logs: Sequence[Path]) -> None:
 def _sync_log(log: Path) -> None:
     """Sync a file, or a folder and all its files. The engine may rename one meanwhile."""
     if log.name == POINT_LOG:
-        _sync_file(log)
+        sync_path(log)
         return
     while True:
         with suppress(FileNotFoundError):
             for path in itertools.chain(log.iterdir(), [log]):
-                _sync_file(path)
+                sync_path(path)
             return
         log.stat()
-
-
-def _sync_file(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
