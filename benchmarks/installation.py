@@ -179,9 +179,14 @@ async def ended(client: AsyncClient, jobs: Sequence[int]) -> list[JobView]:
 
 async def quiet(client: AsyncClient, container: str) -> None:
     """Return when no job of the container is open."""
+    await idle(client, container)
+
+
+async def idle(client: AsyncClient, container: str | None = None) -> None:
+    """Return when no job is open, of the container or at all."""
     until = time.monotonic() + JOB_SECONDS
     states = (JobState.QUEUED, JobState.RUNNING)
     while [job async for job in client.jobs(container_id=container, states=states)]:
         if time.monotonic() > until:
-            raise RuntimeError(f"jobs of {container} are still open after {JOB_SECONDS:g} s")
+            raise RuntimeError(f"jobs of {container or 'all'} are open after {JOB_SECONDS:g} s")
         await asyncio.sleep(POLL_SECONDS * 10)

@@ -35,8 +35,9 @@ class AdoptionResult(BaseModel):
 
 def run_up(settings: Settings, announce: Announce) -> int:
     """Run gateway and worker in this process until SIGINT or SIGTERM."""
-    from latent_gateway.app import serve
-    from latent_workers.worker import working
+    with process.quick_imports():
+        from latent_gateway.app import serve
+        from latent_workers.worker import working
 
     process.run(serve(settings, announce=announce, companion=working))
     return 0
@@ -45,7 +46,8 @@ def run_up(settings: Settings, announce: Announce) -> int:
 def run_gateway(settings: Settings, announce: Announce) -> int:
     """Run only a gateway. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "gateway")
-    from latent_gateway.app import serve
+    with process.quick_imports():
+        from latent_gateway.app import serve
 
     process.run(serve(settings, announce=announce))
     return 0
@@ -54,7 +56,8 @@ def run_gateway(settings: Settings, announce: Announce) -> int:
 def run_worker(settings: Settings) -> int:
     """Run only a worker. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "worker")
-    from latent_workers.worker import run
+    with process.quick_imports():
+        from latent_workers.worker import run
 
     process.run(run(settings))
     return 0

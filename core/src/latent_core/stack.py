@@ -32,7 +32,7 @@ from latent_core.db import installation, placement
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
-from latent_core.db.migrate import current_revision, migrate
+from latent_core.db.schema import is_newest
 from latent_core.domain.errors import Conflict, Invalid, Misconfigured, TimedOut, Unavailable
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
@@ -119,7 +119,7 @@ class Stack:
         failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
             if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
-                await current_revision(settings.postgres_dsn.get_secret_value())
+                await _refuse_old(settings.postgres_dsn.get_secret_value())
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             holder, policy = await _identity(settings, db)
@@ -160,7 +160,7 @@ async def _open_database(
 ) -> Database:
     """Open and migrate the database."""
     dsn = await open_postgres(services, settings, place)
-    await migrate(dsn)
+    await _migrate(dsn)
     db = await services.enter_async_context(
         await Database.open(dsn, max_size=CONNECTIONS, name=name)
     )
@@ -197,6 +197,22 @@ async def _ensure_later(db: Database, vectors: VectorIndex, *, alone: bool) -> N
             continue
         logger.info("collections_checked")
         return
+
+
+async def _refuse_old(dsn: str) -> None:
+    """``Conflict`` for a database from before the initial revision."""
+    if not await is_newest(dsn):
+        from latent_core.db.migrate import current_revision
+
+        await current_revision(dsn)
+
+
+async def _migrate(dsn: str) -> None:
+    """Load Alembic only when there is something to migrate."""
+    if not await is_newest(dsn):
+        from latent_core.db.migrate import migrate
+
+        await migrate(dsn)
 
 
 async def _identity(settings: Settings, db: Database) -> tuple[Installation, MarkerPolicy]:

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,8 +21,8 @@ import pytest
 import pytest_asyncio
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace, TimedOut, Unavailable
-from latent_core.vectors.edge.collections import Store
 from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
 from latent_core.vectors.edge.supervisor import SupervisorTimeouts
 from latent_core.vectors.port import VectorIndex
 from tests.support.contracts.vectors import VectorIndexContract
@@ -128,25 +129,46 @@ async def owner_elsewhere(folder: Path) -> AsyncIterator[tuple[subprocess.Popen[
 
 
 def _bytes_on_disk(folder: Path) -> int:
-    return sum(file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
+    """Of a folder that is being worked on: files may vanish."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            with suppress(FileNotFoundError):
+                total += os.stat(os.path.join(path, name)).st_blocks * 512
+    return total
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@dataclass(frozen=True)
+class VectorFolder:
+    """A folder of vectors whose collections have one layout."""
+
+    path: Path
+    large_from: int
+
+    def opened(self, **options: Any) -> AbstractAsyncContextManager[EdgeVectorIndex]:
+        return opened(self.path, large_from=self.large_from, **options)
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[LARGE_FROM_POINTS, 1], ids=["flat", "shard"]
+)
+async def template(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> VectorFolder:
     """Two collections, "c" and "other", with ``POINTS`` each, stopped cleanly."""
-    path = tmp_path_factory.mktemp("template") / "vectors"
-    async with opened(path) as index:
+    template = VectorFolder(tmp_path_factory.mktemp("template") / "vectors", request.param)
+    async with template.opened() as index:
         for name in ("c", "other"):
             await index.create_collection(name, 4)
             await index.upsert(name, POINTS)
-    return path
+    return template
 
 
 @pytest.fixture
-def folder(template: Path, tmp_path: Path) -> Path:
+def folder(template: VectorFolder, tmp_path: Path) -> VectorFolder:
     """A copy of the template; ``cp`` keeps the holes of the engine's preallocated files."""
-    subprocess.run(["cp", "-R", template, tmp_path / "vectors"], check=True)
-    return tmp_path / "vectors"
+    subprocess.run(["cp", "-R", template.path, tmp_path / "vectors"], check=True)
+    return VectorFolder(tmp_path / "vectors", template.large_from)
 
 
 @pytest.fixture
@@ -157,8 +179,11 @@ def empty(tmp_path: Path) -> Path:
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
-async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[VectorIndex]:
-    index = await EdgeVectorIndex.open(tmp_path_factory.mktemp("vectors"))
+async def index(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[VectorIndex]:
+    folder = tmp_path_factory.mktemp("vectors")
+    index = await EdgeVectorIndex.open(folder, large_from=request.cls.LARGE_FROM)
     yield index
     assert index.restarts == 0
     await index.close()
@@ -166,20 +191,36 @@ async def index(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vecto
 
 @pytest.mark.asyncio(loop_scope="class")
 class TestContract(VectorIndexContract):
-    """Every promise of the port, kept by one engine that is never started again."""
+    """Every promise of the port, kept by one process that is never started again. Most collections stay small."""
+
+    LARGE_FROM = LARGE_FROM_POINTS
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractOfShards(VectorIndexContract):
+    """The same of collections that are large from their first point on."""
+
+    LARGE_FROM = 1
+
+
+@pytest.mark.asyncio(loop_scope="class")
+class TestContractAcrossLayouts(VectorIndexContract):
+    """The same of collections that become large and small again all the time."""
+
+    LARGE_FROM = 16
 
 
 class TestKilledEngine:
-    async def test_a_search_survives_the_death_of_the_engine(self, folder: Path) -> None:
-        async with opened(folder) as index:
+    async def test_a_search_survives_the_death_of_the_engine(self, folder: VectorFolder) -> None:
+        async with folder.opened() as index:
             kill(index)
             assert (await index.search("c", POINTS.vectors[3], 1)).chunk_nos.tolist() == [3]
             assert index.restarts == 1
 
     async def test_searches_stay_right_while_the_engine_is_killed_again_and_again(
-        self, folder: Path
+        self, folder: VectorFolder
     ) -> None:
-        async with opened(folder) as index:
+        async with folder.opened() as index:
             searches = asyncio.create_task(_search_until(index, restarts=4))
             for kills in range(4):
                 await _restarted(index, kills)
@@ -187,9 +228,11 @@ class TestKilledEngine:
             assert await searches > 0
 
     async def test_every_acknowledged_point_outlives_kills_during_writes(
-        self, folder: Path
+        self, folder: VectorFolder
     ) -> None:
-        async with opened(folder) as index:
+        """Small collections become large meanwhile."""
+        growing = VectorFolder(folder.path, min(folder.large_from, 400))
+        async with growing.opened() as index:
             killer = asyncio.create_task(_kill_often(index, times=4))
             acknowledged = list(POINTS.ids)
             batch = 0
@@ -203,8 +246,10 @@ class TestKilledEngine:
             assert set(await index.vectors("c", acknowledged)) == set(acknowledged)
             assert await index.count("c") == len(acknowledged)
 
-    async def test_a_delete_that_meets_a_kill_still_leaves_nothing(self, folder: Path) -> None:
-        async with opened(folder) as index:
+    async def test_a_delete_that_meets_a_kill_still_leaves_nothing(
+        self, folder: VectorFolder
+    ) -> None:
+        async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(2500, 4, seed=1), doc="large"))
             deletion = asyncio.create_task(index.delete("c", named("large")))
             await asyncio.sleep(0)
@@ -212,10 +257,9 @@ class TestKilledEngine:
             assert await deletion <= 2500
             assert await index.count("c") == len(POINTS.ids)
 
-    async def test_a_stopped_engine_times_out_and_is_replaced(self, folder: Path) -> None:
-        async with opened(
-            folder, deadline_seconds=0.5, timeouts=SupervisorTimeouts(grace=0.2)
-        ) as index:
+    async def test_a_stopped_engine_times_out_and_is_replaced(self, folder: VectorFolder) -> None:
+        timeouts = SupervisorTimeouts(grace=0.2)
+        async with folder.opened(deadline_seconds=0.5, timeouts=timeouts) as index:
             await _insist(index.count, "c")
             before = index.restarts
             assert index.pid is not None
@@ -226,8 +270,8 @@ class TestKilledEngine:
             hits = await _insist(index.search, "c", POINTS.vectors[3], 1)
             assert hits.chunk_nos.tolist() == [3]
 
-    async def test_a_cancelled_call_costs_the_engine_nothing(self, folder: Path) -> None:
-        async with opened(folder, timeouts=SupervisorTimeouts(grace=WAIT_SECONDS)) as index:
+    async def test_a_cancelled_call_costs_the_engine_nothing(self, folder: VectorFolder) -> None:
+        async with folder.opened(timeouts=SupervisorTimeouts(grace=WAIT_SECONDS)) as index:
             for _ in range(20):
                 search = asyncio.create_task(index.search("c", POINTS.vectors[0], 5))
                 await asyncio.sleep(0)
@@ -236,9 +280,9 @@ class TestKilledEngine:
             assert await index.count("c") == len(POINTS.ids)
             assert index.restarts == 0
 
-    async def test_calls_say_so_while_no_engine_can_start(self, folder: Path) -> None:
-        async with opened(folder, deadline_seconds=0.5) as index:
-            lock = folder / "engine.lock"
+    async def test_calls_say_so_while_no_engine_can_start(self, folder: VectorFolder) -> None:
+        async with folder.opened(deadline_seconds=0.5) as index:
+            lock = folder.path / "engine.lock"
             lock.unlink()
             lock.mkdir()  # no file can be opened there any more
             kill(index)
@@ -248,12 +292,12 @@ class TestKilledEngine:
             assert await _insist(index.collections) == ["c", "other"]
 
     async def test_a_collection_on_which_the_engine_keeps_crashing_is_left_alone(
-        self, folder: Path
+        self, folder: VectorFolder
     ) -> None:
-        async with opened(folder) as index:
+        async with folder.opened() as index:
             for crash in range(2):
                 await index.count("c")
-                (folder / "engine.busy").write_text("c".ljust(256), encoding="ascii")
+                (folder.path / "engine.busy").write_text("c".ljust(256), encoding="ascii")
                 assert index.pid is not None
                 os.kill(index.pid, signal.SIGSEGV)
                 await _restarted(index, crash + 1)
@@ -266,18 +310,20 @@ class TestKilledEngine:
 
 class TestKilledOwner:
     async def test_the_engine_ends_with_its_owner_and_the_next_one_finds_all_points(
-        self, folder: Path
+        self, folder: VectorFolder
     ) -> None:
-        async with owner_elsewhere(folder) as (owner, engine):
+        async with owner_elsewhere(folder.path) as (owner, engine):
             owner.kill()
-            async with opened(folder) as index:
+            async with folder.opened() as index:
                 assert await index.count("c", generation=9) == 3
             await until(lambda: not psutil.pid_exists(engine))
 
-    async def test_a_second_owner_is_refused_by_name_of_the_first(self, folder: Path) -> None:
-        async with opened(folder):
+    async def test_a_second_owner_is_refused_by_name_of_the_first(
+        self, folder: VectorFolder
+    ) -> None:
+        async with folder.opened():
             with pytest.raises(Conflict, match=str(os.getpid())):
-                await EdgeVectorIndex.open(folder, timeouts=SupervisorTimeouts(leftover=0.1))
+                await EdgeVectorIndex.open(folder.path, timeouts=SupervisorTimeouts(leftover=0.1))
 
     async def test_the_engine_inherits_no_secret_and_has_its_own_session(
         self, empty: Path, monkeypatch: pytest.MonkeyPatch
@@ -286,7 +332,12 @@ class TestKilledOwner:
         async with opened(empty) as index:
             assert index.pid is not None
             environment = psutil.Process(index.pid).environ()
-            assert set(environment) == {"PATH", "LC_ALL", "MALLOC_ARENA_MAX"}
+            assert set(environment) == {
+                "PATH",
+                "LC_ALL",
+                "MALLOC_ARENA_MAX",
+                "OPENBLAS_NUM_THREADS",
+            }
             assert os.getsid(index.pid) == index.pid
 
 
@@ -312,48 +363,79 @@ class TestLargeCollections:
 
 
 class TestStorage:
-    async def test_points_outlive_a_clean_stop(self, folder: Path) -> None:
-        async with opened(folder) as index:
+    async def test_points_outlive_a_clean_stop(self, folder: VectorFolder) -> None:
+        async with folder.opened() as index:
             assert await index.collections() == ["c", "other"]
             await index.create_collection("c", 4)
             assert await index.count("c") == len(POINTS.ids)
 
     async def test_the_synced_log_alone_brings_back_what_was_acknowledged(
-        self, folder: Path, tmp_path: Path
+        self, folder: VectorFolder, tmp_path: Path
     ) -> None:
         """A power loss: the log as it was when the writes returned, the segments as before them."""
-        restored = tmp_path / "restored"
-        shutil.copytree(folder / "c" / "segments", restored / "c" / "segments")
-        async with opened(folder) as index:
+        restored = VectorFolder(tmp_path / "restored", folder.large_from)
+        if (folder.path / "c" / "segments").exists():
+            shutil.copytree(folder.path / "c" / "segments", restored.path / "c" / "segments")
+        async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(700, 4, seed=2), doc="late"))
             await index.delete("c", named("doc"))
-            shutil.copytree(folder / "c" / "wal", restored / "c" / "wal")
-            for file in ("collection.json", "edge_config.json"):
-                shutil.copy(folder / "c" / file, restored / "c" / file)
-        async with opened(restored) as index:
+            for one in (folder.path / "c").iterdir():
+                if one.name == "wal":
+                    shutil.copytree(one, restored.path / "c" / "wal")
+                elif one.is_file():
+                    (restored.path / "c").mkdir(parents=True, exist_ok=True)
+                    shutil.copy(one, restored.path / "c" / one.name)
+        async with restored.opened() as index:
             assert await index.count("c", doc_id=named("late")) == 700
             assert await index.count("c") == 700
 
-    async def test_a_collection_that_cannot_be_read_fails_alone(self, folder: Path) -> None:
-        for state in (folder / "c" / "segments").glob("*/segment.json"):
+    async def test_a_write_returns_when_its_log_is_synced(
+        self, folder: VectorFolder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced: set[str] = set()
+        sync = os.fsync
+
+        def note(fd: int) -> None:
+            sync(fd)
+            synced.add(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), folder.path))
+
+        monkeypatch.setattr("latent_core.vectors.edge.durable.os.fsync", note)
+        log = "c/points" if folder.large_from > 1 else "c/wal"
+        async with folder.opened() as index:
+            await index.upsert("c", points_of(random_vectors(3, 4, seed=2), doc="late"))
+            assert log in synced
+            synced.clear()
+            await index.delete("c", named("late"))
+            assert log in synced
+
+    async def test_a_collection_that_cannot_be_read_fails_alone(self, folder: VectorFolder) -> None:
+        for state in (folder.path / "c").glob("segments/*/segment.json"):
             state.write_text("{ not json", encoding="utf-8")
-        (folder / "other" / "collection.json").unlink()
-        async with opened(folder) as index:
+        if (log := folder.path / "c" / "points").exists():
+            os.truncate(log, 8)
+        (folder.path / "other" / "collection.json").unlink()
+        async with folder.opened() as index:
             for name in ("c", "other", "c"):
                 with pytest.raises(Unavailable, match=rf"{name} .*latent doctor"):
                     await index.search(name, POINTS.vectors[0], 1)
-                with pytest.raises(Unavailable, match=rf"{name} .*latent doctor"):
-                    await index.create_collection(name, 4)
+            with pytest.raises(Unavailable, match=r"other .*latent doctor"):
+                await index.create_collection("other", 4)
+            await index.create_collection(
+                "c", 4
+            )  # a start opens nothing: one that is damaged does not prevent it
             await index.drop_collection("c")
             assert await index.collections() == ["other"]
             assert index.restarts == 0
 
-    async def test_a_cut_off_file_fails_its_collection_alone(self, folder: Path) -> None:
-        for chunk in (folder / "c" / "segments").glob(
-            "*/vector_storage-exact/vectors/chunk_*.mmap"
-        ):
+    async def test_a_cut_off_file_fails_its_collection_alone(self, empty: Path) -> None:
+        folder = VectorFolder(empty, 1)
+        async with folder.opened() as index:
+            for name in ("c", "other"):
+                await index.create_collection(name, 4)
+                await index.upsert(name, POINTS)
+        for chunk in (empty / "c" / "segments").glob("*/vector_storage-exact/vectors/chunk_*.mmap"):
             os.truncate(chunk, 16)
-        async with opened(folder) as index:
+        async with folder.opened() as index:
             with pytest.raises(Unavailable, match=r"c .*latent doctor"):
                 await index.search("c", POINTS.vectors[0], 50)
             assert len((await index.search("other", POINTS.vectors[0], 50)).chunk_nos) == 50
@@ -366,8 +448,8 @@ class TestStorage:
             assert await index.collections() == []
         assert not any(path.exists() for path in remains)
 
-    async def test_a_full_disk_refuses_writes_and_still_answers(self, folder: Path) -> None:
-        async with opened(folder, min_free_bytes=1 << 62) as index:
+    async def test_a_full_disk_refuses_writes_and_still_answers(self, folder: VectorFolder) -> None:
+        async with folder.opened(min_free_bytes=1 << 62) as index:
             with pytest.raises(OutOfSpace, match="free disk space"):
                 await index.upsert("c", POINTS)
             with pytest.raises(OutOfSpace):
@@ -376,26 +458,19 @@ class TestStorage:
             assert await index.collections() == ["c", "other"]
 
     async def test_the_space_of_many_deleted_points_is_reclaimed_at_the_next_start(
-        self, folder: Path
+        self, folder: VectorFolder
     ) -> None:
-        async with opened(folder) as index:
+        async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(2100, 4, seed=2), doc="large"))
+            before = _bytes_on_disk(folder.path / "c")
             await index.delete("c", named("large"))
-        before = _bytes_on_disk(folder / "c" / "segments")
-        async with opened(folder) as index:
+        async with folder.opened() as index:
             hits = await index.search("c", POINTS.vectors[7], 1)
             assert hits.chunk_nos.tolist() == [7]
             await index.upsert("c", points_of(random_vectors(50, 4, seed=3), doc="new"))
             assert await index.count("c") == len(POINTS.ids) + 50
+            await until(lambda: _bytes_on_disk(folder.path / "c") < before)
             assert index.restarts == 0
-        assert _bytes_on_disk(folder / "c" / "segments") < before
-
-    async def test_few_shards_are_open_at_once_and_all_are_at_hand(self, folder: Path) -> None:
-        store = Store(folder, min_free_bytes=0, max_open=1)
-        for _ in range(2):
-            for name in ("c", "other"):
-                assert store.get(name).count(None) == len(POINTS.ids)
-        store.close()
 
     async def test_names_that_are_no_folder_names_are_refused(self, empty: Path) -> None:
         async with opened(empty) as index:

@@ -50,7 +50,7 @@ from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console import site
 from latent_gateway.context import Gateway
-from latent_gateway.manifest_sync import sync_manifests, warm_all
+from latent_gateway.manifest_sync import read_folder, sync_manifests, warm_all
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
 from latent_gateway.mcp.tools import registry
@@ -141,6 +141,9 @@ async def serve(
             await running.enter_async_context(
                 tracing(settings, "latent" if companion else "latent-gateway")
             )
+            # Read while the services start: of a thousand files that takes as long as they do.
+            reading = asyncio.create_task(asyncio.to_thread(read_folder, settings.manifests))
+            running.push_async_callback(ended, reading)
             stack = await running.enter_async_context(
                 Stack.open(settings, name="up" if companion else "gateway")
             )
@@ -148,7 +151,7 @@ async def serve(
             if settings.metrics_port is not None:
                 fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
                 running.push_async_callback(ended, fresh)
-            await sync_manifests(settings, stack)
+            await sync_manifests(stack, await reading)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
             if companion is not None:
                 await running.enter_async_context(companion(settings, stack))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,8 +23,8 @@ from latent_core.domain.manifest.model import Manifest, check_offered
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
 from latent_core.models.embedding.local import LocalEmbedder
-from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_core.wire.refresh import SpaceState
 from latent_gateway.auth.principal import OWNER
 
 logger = logging.getLogger(__name__)
@@ -31,11 +32,10 @@ logger = logging.getLogger(__name__)
 MAX_MANIFESTS: Final = 1000
 
 
-async def sync_manifests(settings: Settings, stack: Stack) -> None:
-    """Create missing containers; ``Invalid`` names file, line and key of an error."""
-    manifests = await asyncio.to_thread(read_folder, settings.manifests)
+async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]]) -> None:
+    """Create missing containers of the folder's manifests."""
     async with stack.db.transaction() as conn:
-        known = {c.id: c for c in await containers.all_(conn)}
+        known = await containers.etags(conn)
         deleted = await audit.deleted(conn, [m.id for _, m in manifests if m.id not in known])
     for path, manifest in manifests:
         if manifest.id in deleted:
@@ -49,7 +49,7 @@ async def sync_manifests(settings: Settings, stack: Stack) -> None:
             )
         elif manifest.id not in known:
             await _create(stack, path, manifest)
-        elif founding.etag(manifest) != known[manifest.id].etag:
+        elif founding.etag(manifest) != known[manifest.id]:
             logger.warning(
                 "manifest_differs",
                 extra={
@@ -61,7 +61,7 @@ async def sync_manifests(settings: Settings, stack: Stack) -> None:
 
 
 def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
-    """All manifests of a folder; two files with the same id are an error."""
+    """All manifests of a folder. ``Invalid`` names file, line and key of an error, or two files with the same id."""
     files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MAX_MANIFESTS]
     found: dict[str, tuple[Path, Manifest]] = {}
     for path in files:
@@ -165,7 +165,7 @@ def _write_whole(path: Path, content: str) -> None:
 async def warm_all(stack: Stack) -> None:
     """Load the local models of all containers."""
     async with stack.db.transaction() as conn:
-        spaces = [container.space for container in await containers.all_(conn)]
+        spaces = [s for s in await containers.all_spaces(conn) if s.state is SpaceState.LIVE]
     for space in {(s.embedder, s.version): s for s in spaces}.values():
         await warm(stack, space)
 

@@ -73,13 +73,15 @@ async def schedule_backups(conn: Connection) -> int:
     if now is None:
         return 0
     known = await schedules.kept(conn, BACKUP)
+    scheduled = await containers.all_(conn, key=["backup", "cron"])
+    for container_id in known.keys() - {container.id for container in scheduled}:
+        await schedules.drop(conn, container_id, BACKUP)
     enqueued = 0
-    for container in await containers.all_(conn):
+    for container in scheduled:
         cron, row = container.manifest.backup.cron, known.get(container.id)
         if cron is None:
-            if row is not None:
-                await schedules.drop(conn, container.id, BACKUP)
-        elif row is None or row["cron"] != cron:
+            continue
+        if row is None or row["cron"] != cron:
             await schedules.keep(conn, container.id, BACKUP, cron, now)
         elif due_since(cron, row["last_at"], now) is not None:
             await schedules.keep(conn, container.id, BACKUP, cron, now)
@@ -97,7 +99,7 @@ async def schedule_backups(conn: Connection) -> int:
 async def delete_expired(db: Database, *, lease_seconds: float) -> int:
     """Delete documents past ``ingest.ttl_days`` in active containers; returns their number."""
     async with db.transaction() as conn:
-        found = await containers.all_(conn)
+        found = await containers.all_(conn, key=["ingest", "ttl_days"])
     total = 0
     for container in found:
         days = container.manifest.ingest.ttl_days

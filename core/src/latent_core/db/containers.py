@@ -122,8 +122,11 @@ FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
        OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[]))
+  AND (%(key)s::text[] IS NULL OR c.manifest #>> %(key)s::text[] IS NOT NULL)
 ORDER BY c.id
 """
+
+ETAGS: Final = "SELECT id, etag FROM containers WHERE deleted_at IS NULL"
 
 UPDATE_MANIFEST: Final = """
 UPDATE containers SET manifest = %(manifest)s::jsonb, etag = %(etag)s, updated_at = now()
@@ -232,9 +235,18 @@ async def get(conn: Connection, container_id: str) -> Container | None:
     return (await find(conn, [container_id])).get(container_id)
 
 
-async def all_(conn: Connection, *, named: Sequence[str] | None = None) -> list[Container]:
-    cursor = await conn.execute(SELECT_ALL, {"named": named})
+async def all_(
+    conn: Connection, *, named: Sequence[str] | None = None, key: list[str] | None = None
+) -> list[Container]:
+    """With ``key``, only those whose manifest has a value for it: of many containers, few keep a schedule."""
+    cursor = await conn.execute(SELECT_ALL, {"named": named, "key": key})
     return [_container(row) for row in await cursor.fetchall()]
+
+
+async def etags(conn: Connection) -> dict[str, str]:
+    """The etags of all containers by id: without their manifests, which take long to validate."""
+    rows = await (await conn.execute(ETAGS)).fetchall()
+    return {row["id"]: row["etag"] for row in rows}
 
 
 async def update_manifest(conn: Connection, manifest: Manifest, etag: str, if_match: str) -> bool:
@@ -336,7 +348,7 @@ class _StoredManifest:
     content: Any = field(compare=False)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _manifest(stored: _StoredManifest) -> Manifest:
     """Cached, since every request reads its containers."""
     content = stored.content

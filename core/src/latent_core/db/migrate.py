@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 import psycopg
@@ -26,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from latent_core.db.connection import CONNECT_SECONDS, check_server, mapped_errors
+from latent_core.db.schema import migrations_folder
 from latent_core.domain.errors import Conflict, TimedOut, Unavailable
 from latent_core.domain.versions import too_old
 
@@ -72,15 +72,6 @@ def head_revision() -> str:
     if head is None:
         raise Unavailable(f"no migrations in {migrations_folder()}: the installation is incomplete")
     return head
-
-
-def migrations_folder() -> Path:
-    """Inside the package when installed as a wheel, at the root of the repository in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "migrations", package.parents[2] / "migrations"):
-        if (folder / "env.py").is_file():
-            return folder
-    raise Unavailable("the migrations folder is missing: the installation is incomplete")
 
 
 def _migrate(dsn: str) -> list[str]:

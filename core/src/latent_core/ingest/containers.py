@@ -88,19 +88,22 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
     # Listed before the rows are read: a collection that another process creates meanwhile has its row already.
     listed = await index.collections()
     async with db.transaction() as conn:
-        there = {c.id: c.manifest for c in await containers.all_(conn)}
         spaces = await containers.all_spaces(conn)
-    owned = {s.collection() for s in spaces}
+        owned = {s.collection() for s in spaces}
+        # A server adopts a changed layout; an embedded collection has none, and costs nothing until it is used.
+        present = frozenset(listed) if alone else frozenset()
+        wanting = [s for s in spaces if s.collection() not in present]
+        there = await containers.find(conn, [s.container_id for s in wanting])
     concurrent = asyncio.Semaphore(CONCURRENT_CHECKS)
 
     async def ensure(space: Space) -> None:
         async with concurrent:
-            layout = layout_of(there[space.container_id])
+            layout = layout_of(there[space.container_id].manifest)
             await index.create_collection(space.collection(), space.dims, layout)
 
     await all_or_first_failure(
         ensure(space)
-        for space in spaces
+        for space in wanting
         if space.container_id in there and space.state is not SpaceState.DROPPING
     )
     strange = [name for name in listed if name.startswith((OURS, SHARED)) and name not in owned]

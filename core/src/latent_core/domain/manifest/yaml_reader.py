@@ -11,6 +11,9 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import Manifest, parse_manifest
 
 MAX_MANIFEST_BYTES: Final = 1024 * 1024
+NESTING: Final = "[{-?:"
+"""Every level of YAML begins with one of these."""
+MAX_NESTING: Final = 500
 
 
 def load_manifest(path: Path) -> Manifest:
@@ -38,17 +41,28 @@ def read_manifest(source: bytes | str, *, where: str = "manifest") -> Manifest:
     return parse_manifest(data, where=where, lines=lines)
 
 
-class _ManifestLoader(yaml.SafeLoader):
-    """Safe YAML that keeps dates as text."""
+_NOT_DATES: Final = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
-    yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+
+def _loader(source: bytes | str) -> yaml.SafeLoader | yaml.CSafeLoader:
+    """Safe YAML that keeps dates as text.
+
+    By libyaml, if the file cannot nest deeply, which would overflow its stack and end the process: a start reads a
+    thousand files in half of the time.
+    """
+    text = source if isinstance(source, str) else source.decode("latin-1")
+    is_flat = sum(map(text.count, NESTING)) <= MAX_NESTING
+    fast = is_flat and yaml.__with_libyaml__
+    loader = yaml.CSafeLoader(source) if fast else yaml.SafeLoader(source)
+    loader.yaml_implicit_resolvers = _NOT_DATES
+    return loader
 
 
 def _load(source: bytes | str, where: str) -> tuple[Any, dict[str, int]]:
-    loader = _ManifestLoader(source)
+    loader = _loader(source)
     try:
         node = loader.get_single_node()
         if node is None:

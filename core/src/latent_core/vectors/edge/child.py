@@ -25,6 +25,7 @@ from typing import Final
 
 from latent_core.runtime.lifeline import signal_on_parent_death, watch_parent
 from latent_core.vectors.edge.collections import Store
+from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
 from latent_core.vectors.edge.protocol import (
     BUSY_BYTES,
     BUSY_FILE,
@@ -32,12 +33,12 @@ from latent_core.vectors.edge.protocol import (
     Fault,
     FrameDecoder,
     ProtocolError,
+    RequestRefused,
     VectorOp,
     VectorReply,
     VectorRequest,
 )
 from latent_core.vectors.edge.requests import handle
-from latent_core.vectors.edge.shard import RequestRefused
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +117,7 @@ class VectorServer:
         self._note_busy("")
         self._send(VectorReply(0))
         while self._open:
-            wait = 0.0 if self._inbox else self._store.settle()
+            wait = 0.0 if self._inbox else self._store.settle(self._note_busy)
             self._receive(wait)
             if (request := self._inbox.pop()) is not None:
                 self._answer(request)
@@ -209,6 +210,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--socket", type=int, required=True, help="descriptor of the owner's socket"
     )
     parser.add_argument("--min-free-bytes", type=int, required=True)
+    parser.add_argument("--large-from", type=int, default=LARGE_FROM_POINTS, metavar="POINTS")
     parser.add_argument("--distrust", action="append", default=[], metavar="COLLECTION")
     parser.add_argument("--tidy", action="store_true", help="reclaim the space of deleted points")
     return parser.parse_args(argv)
@@ -227,6 +229,7 @@ def main(argv: Sequence[str]) -> int:
         options.folder,
         min_free_bytes=options.min_free_bytes,
         distrusted=frozenset(options.distrust),
+        large_from=options.large_from,
     )
     store.clear_remains()
     if options.tidy:

@@ -1,7 +1,8 @@
 """The child's folder of collections: created and removed atomically, opened on demand.
 
-``<folder>/<collection>/`` holds one shard and its marker, ``collection.json``. A folder whose name
-starts with a dot is being created or removed; the next start deletes it.
+``<folder>/<collection>/`` holds a collection and its marker, ``collection.json``. A small collection is one file
+(``flat``), a large one a shard of the engine; a write that takes it over the limit converts it. A folder whose name
+starts with a dot is being created or removed; the next start deletes it. Nothing is opened before it is used.
 """
 
 from __future__ import annotations
@@ -12,30 +13,57 @@ import re
 import shutil
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import orjson
-
-from latent_core.vectors.edge.protocol import Fault
-from latent_core.vectors.edge.shard import RequestRefused, Shard, create_shard, sync_folder
+from latent_core.vectors.edge.conversion import (
+    grow,
+    is_large,
+    is_small,
+    remove_remains,
+    shrink,
+)
+from latent_core.vectors.edge.durable import sync_path
+from latent_core.vectors.edge.flat import FlatCollection, create_flat
+from latent_core.vectors.edge.marker import LARGE_FROM_POINTS, CollectionMarker, Layout, damaged
+from latent_core.vectors.edge.protocol import Fault, RequestRefused
+from latent_core.vectors.edge.shard import Shard
 
 logger = logging.getLogger(__name__)
 
 MAX_DIMS: Final = 65_536
-_MARKER: Final = "collection.json"
 _CHURN: Final = "deleted"
 """The number of points deleted since space was last reclaimed: a hint, so never synced."""
 _MAKING: Final = ".making-"
 _REMOVING: Final = ".removing-"
-_FORMAT: Final = 2
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-_MAX_OPEN: Final = 32
 _FLUSH_SECONDS: Final = 5.0
 _FLUSH_POINTS: Final = 4096
 """After a crash at most this many points are replayed from the log, which takes about as long as writing them."""
 _TIDY_POINTS: Final = 2000
+_RETRY_SECONDS: Final = 60.0
+"""After a conversion or a rewrite that failed."""
+_MEGABYTE: Final = 1 << 20
+
+OpenCollection = FlatCollection | Shard
+
+
+def _quarter_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLimits:
+    """How much is held open; the collection that was used last always is."""
+
+    shard_bytes: int = field(default_factory=_quarter_of_memory)
+    """Mapped files of large collections, which the system takes back when memory is short."""
+    flat_bytes: int = 256 * _MEGABYTE
+    """Small collections, which are in memory."""
 
 
 class Store:
@@ -47,13 +75,19 @@ class Store:
         *,
         min_free_bytes: int,
         distrusted: frozenset[str] = frozenset(),
-        max_open: int = _MAX_OPEN,
+        limits: OpenLimits | None = None,
+        large_from: int = LARGE_FROM_POINTS,
     ) -> None:
+        """A collection of ``large_from`` points is large."""
         self._folder = folder
         self._min_free_bytes = min_free_bytes
         self._distrusted = distrusted
-        self._max_open = max_open
-        self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._limits = limits or OpenLimits()
+        self._large_from = large_from
+        self._open: OrderedDict[str, OpenCollection] = OrderedDict()
+        self._unsettled: set[str] = set()
+        """Open collections that ``settle`` may have work on."""
+        self._retry_at: dict[str, float] = {}
 
     def clear_remains(self) -> None:
         """Delete what an earlier process left partly created or removed."""
@@ -62,12 +96,14 @@ class Store:
                 shutil.rmtree(remains, ignore_errors=True)
 
     def names(self) -> list[str]:
-        return sorted(p.name for p in self._folder.iterdir() if p.is_dir() and p.name[0] != ".")
+        with os.scandir(self._folder) as entries:
+            return sorted(one.name for one in entries if one.name[0] != "." and one.is_dir())
 
     def create(self, name: str, dims: int) -> None:
+        """An existing collection is not opened: a start creates all that there should be."""
         path = self._path(name)
         if path.exists():
-            if (present := self.get(name).dims) != dims:
+            if (present := CollectionMarker.read(path).dims) != dims:
                 raise RequestRefused(Fault.CONFLICT, f"has {present} dimensions, not {dims}")
             return
         if not 1 <= dims <= MAX_DIMS:
@@ -76,11 +112,10 @@ class Store:
         draft = self._folder / f"{_MAKING}{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(0o700)
-        create_shard(draft, dims)
-        _write_synced(draft / _MARKER, orjson.dumps({"format": _FORMAT, "dims": dims}))
-        sync_folder(draft)
+        create_flat(draft, None, dims)
+        CollectionMarker(dims, Layout.FLAT).write(draft)
         draft.rename(path)
-        sync_folder(self._folder)
+        sync_path(self._folder)
 
     def drop(self, name: str) -> None:
         path = self._path(name)
@@ -90,29 +125,29 @@ class Store:
         doomed = self._folder / f"{_REMOVING}{name}"
         shutil.rmtree(doomed, ignore_errors=True)
         path.rename(doomed)
-        sync_folder(self._folder)
+        sync_path(self._folder)
         shutil.rmtree(doomed)
 
-    def get(self, name: str) -> Shard:
+    def get(self, name: str) -> OpenCollection:
         """The open collection. Refuses one that does not exist or cannot be opened."""
-        if (opened := self._open.get(name)) is not None:
+        if (present := self._open.get(name)) is not None:
             self._open.move_to_end(name)
-            return opened
+            return present
         path = self._path(name)
         if not path.exists():
             raise RequestRefused(Fault.NOT_FOUND, "does not exist")
         if name in self._distrusted:
-            raise _damaged("the engine crashed on it repeatedly")
-        while len(self._open) >= self._max_open:
-            self._close_one()
-        self._open[name] = _load(path)
-        return self._open[name]
+            raise damaged("the engine crashed on it repeatedly")
+        self._open[name] = opened = _load(path)
+        self._unsettled.add(name)
+        self._close_excess()
+        return opened
 
     def forget(self, name: str) -> None:
         """Close the collection in any state; the next request opens it again."""
-        if (shard := self._open.pop(name, None)) is not None:
+        if (collection := self._open.pop(name, None)) is not None:
             with suppress(Exception):  # its log holds everything acknowledged
-                shard.close()
+                collection.close()
 
     def require_space(self, part: int = 1) -> None:
         """Refuse a write when the disk is too full for the engine's mapped files to grow (SIGBUS).
@@ -128,21 +163,35 @@ class Store:
                 f"{needed >> 20} MB must be; free disk space and try again",
             )
 
-    def flush_large(self, name: str) -> None:
-        """Flush a collection with many unflushed points, to limit the replay after a crash."""
-        if (shard := self._open.get(name)) and shard.unflushed >= _FLUSH_POINTS:
-            _flush(shard)
+    def after_write(self, name: str) -> None:
+        """Flush a large collection with many unflushed points, to limit the replay after a crash. Convert a small one
+        that has become large."""
+        collection = self._open[name]
+        self._unsettled.add(name)
+        if isinstance(collection, Shard):
+            if collection.unflushed >= _FLUSH_POINTS:
+                _flush(collection)
+        elif (
+            is_large(len(collection), collection.dims, self._large_from)
+            and self._retry_at.get(name, 0.0) <= time.monotonic()
+        ):
+            self._rewrite(name, partial(grow, collection))
 
-    def settle(self) -> float | None:
-        """Flush one collection that is due; returns the seconds until the next, None without one."""
-        dirty = [shard for shard in self._open.values() if shard.unflushed]
-        if not dirty:
+    def settle(self, note_busy: Callable[[str], None]) -> float | None:
+        """Do one piece of work that is due; returns the seconds until the next, None without one.
+
+        ``note_busy`` gets the name of the collection during a conversion, and none after it.
+        """
+        works = [work for name in list(self._unsettled) for work in self._works(name)]
+        if not works:
             return None
-        oldest = min(dirty, key=lambda shard: shard.dirty_since)
-        remaining = oldest.dirty_since + _FLUSH_SECONDS - time.monotonic()
+        work = min(works, key=lambda one: one.due_at)
+        remaining = work.due_at - time.monotonic()
         if remaining > 0:
             return remaining
-        _flush(oldest)
+        note_busy(work.busy_with)
+        work.run()
+        note_busy("")
         return 0.0
 
     def tidy(self) -> None:
@@ -152,7 +201,9 @@ class Store:
             if name in self._distrusted or _number(churn) < _TIDY_POINTS:
                 continue
             try:
-                self.get(name).optimize()
+                collection = self.get(name)
+                if isinstance(collection, Shard):
+                    collection.optimize()
             except RequestRefused as exc:
                 logger.warning(
                     "vector_collection_not_optimised",
@@ -163,12 +214,59 @@ class Store:
 
     def close(self) -> None:
         while self._open:
-            self._close_one()
+            self._close_one(next(iter(self._open)))
 
-    def _close_one(self) -> None:
-        _, shard = self._open.popitem(last=False)
-        _note_churn(shard)
-        shard.close()
+    def _works(self, name: str) -> list[_Work]:
+        """What an open collection needs, and when."""
+        works = []
+        collection = self._open.get(name)
+        retry_at = self._retry_at.get(name, 0.0)
+        if isinstance(collection, FlatCollection) and collection.is_wasteful:
+            rewrite = partial(self._rewrite, name, collection.rewrite)
+            works.append(_Work(retry_at, rewrite, name))
+        elif isinstance(collection, Shard):
+            if collection.unflushed:
+                due_at = collection.dirty_since + _FLUSH_SECONDS
+                # Not noted as busy: a full disk must not make the collection a distrusted one.
+                works.append(_Work(due_at, partial(_flush, collection), busy_with=""))
+            if is_small(len(collection), collection.dims, self._large_from):
+                convert = partial(self._rewrite, name, partial(shrink, collection))
+                works.append(_Work(retry_at, convert, name))
+        if not works:
+            self._unsettled.discard(name)
+        return works
+
+    def _rewrite(self, name: str, rewrite: Callable[[], None]) -> None:
+        """Convert a collection or rewrite its file, and close it. After a failure it goes on as it was."""
+        try:
+            self.require_space()
+            rewrite()
+        except BaseException as exc:  # the engine raises bare Exceptions, and also panics
+            if isinstance(exc, KeyboardInterrupt | SystemExit):
+                raise
+            logger.warning(
+                "vector_collection_not_rewritten", exc_info=True, extra={"collection": name}
+            )
+            self._retry_at[name] = time.monotonic() + _RETRY_SECONDS
+        self.forget(name)
+
+    def _close_excess(self) -> None:
+        """Close those that were not used for longest, never the one that is used now."""
+        limits = self._limits
+        shards = [(n, one) for n, one in self._open.items() if isinstance(one, Shard)]
+        flats = [(n, one) for n, one in self._open.items() if isinstance(one, FlatCollection)]
+        excess = [
+            *_excess(shards, limits.shard_bytes),
+            *_excess(flats, limits.flat_bytes),
+        ]
+        for name in excess:
+            self._close_one(name)
+
+    def _close_one(self, name: str) -> None:
+        collection = self._open.pop(name)
+        if isinstance(collection, Shard):
+            _note_churn(collection)
+        collection.close()
 
     def _path(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -178,15 +276,37 @@ class Store:
         return self._folder / name
 
 
-def _load(path: Path) -> Shard:
-    dims = _dims(path)
+@dataclass(frozen=True, slots=True)
+class _Work:
+    due_at: float
+    """In ``time.monotonic()``."""
+    run: Callable[[], None]
+    busy_with: str
+
+
+def _excess(collections: Sequence[tuple[str, OpenCollection]], max_bytes: int) -> list[str]:
+    """The first ones, which are too much beside the rest; never the last one."""
+    total, excess = sum(one.memory_bytes for _, one in collections), []
+    for name, one in collections[:-1]:
+        if total <= max_bytes:
+            break
+        total -= one.memory_bytes
+        excess.append(name)
+    return excess
+
+
+def _load(path: Path) -> OpenCollection:
+    marker = CollectionMarker.read(path)
     try:
-        return Shard(path, dims)
+        remove_remains(path, marker.layout)
+        if marker.layout is Layout.FLAT:
+            return FlatCollection(path, marker.dims)
+        return Shard(path, marker.dims)
     except BaseException as exc:  # the engine raises bare Exceptions, and also panics
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise
         logger.exception("vector_collection_open_failed", extra={"collection": path.name})
-        raise _damaged("see the log") from exc
+        raise damaged("see the log") from exc
 
 
 def _flush(shard: Shard) -> None:
@@ -206,24 +326,3 @@ def _number(file: Path) -> int:
         return int(file.read_text(encoding="ascii"))
     except (OSError, ValueError):
         return 0
-
-
-def _dims(path: Path) -> int:
-    try:
-        marker: Any = orjson.loads((path / _MARKER).read_bytes())
-        if marker["format"] != _FORMAT:
-            raise _damaged(f"its format is {marker['format']}, this program knows {_FORMAT}")
-        return int(marker["dims"])
-    except (OSError, ValueError, TypeError, KeyError) as exc:
-        raise _damaged(f"its {_MARKER} cannot be read") from exc
-
-
-def _damaged(why: str) -> RequestRefused:
-    return RequestRefused(Fault.UNAVAILABLE, f"cannot be opened ({why}): run `latent doctor`")
-
-
-def _write_synced(file: Path, content: bytes) -> None:
-    with file.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())

@@ -1,7 +1,7 @@
-"""The embedded vector engine: Qdrant Edge in one supervised child process (ADR 0001).
+"""The embedded vector engine: one supervised child process, with Qdrant Edge for large collections (ADR 0001, 0024).
 
 Large calls are split into requests of a bounded size, so that a search waits at most for one of them (or for a
-flush of the segments, at most every five seconds). A write returns when it is in the engine's log, the points
+flush of the segments, at most every five seconds). A write returns when it is in the collection's log, the points
 exist by id, and the log is on disk.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 from uuid import UUID
@@ -31,9 +31,11 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import PointId
 from latent_core.runtime.tasks import all_or_first_failure
+from latent_core.vectors.edge.durable import sync_path
+from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
 from latent_core.vectors.edge.protocol import (
     ID_BYTES,
-    WAL_FOLDER,
+    POINT_LOG,
     Fault,
     ProtocolError,
     VectorOp,
@@ -86,15 +88,17 @@ class EdgeVectorIndex:
         deadline_seconds: float = 10.0,
         timeouts: SupervisorTimeouts | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
+        large_from: int = LARGE_FROM_POINTS,
     ) -> Self:
         """Start the engine on ``folder``, which is created if missing.
 
         ``deadline_seconds`` bounds each request to the engine (a large write is several); below
-        ``min_free_bytes`` of free disk writes raise ``StoreFull``. Raises ``Conflict`` when another
+        ``min_free_bytes`` of free disk writes raise ``StoreFull``; collections are small below ``large_from``
+        points. Raises ``Conflict`` when another
         process holds the folder, ``Unavailable`` when the engine cannot start.
         """
         folder = _made(folder)
-        options = ["--min-free-bytes", str(min_free_bytes)]
+        options = ["--min-free-bytes", str(min_free_bytes), "--large-from", str(large_from)]
         supervisor = await Supervisor.start(
             folder, options, ["--tidy"], timeouts or SupervisorTimeouts()
         )
@@ -189,32 +193,37 @@ class EdgeVectorIndex:
     async def _store(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
         parts = _batches(len(points.ids), vectors.shape[1])
+        logs: set[str] = set()
 
         async def write_some() -> None:
             for part in parts:
                 args = {"n": len(points.ids[part]), "dims": vectors.shape[1]}
-                await self._call(VectorOp.UPSERT, collection, args, _packed(points, vectors, part))
+                packed = _packed(points, vectors, part)
+                reply = await self._call(VectorOp.UPSERT, collection, args, packed)
+                logs.add(reply.args["log"])
 
         await all_or_first_failure(write_some() for _ in range(_WRITES_AT_ONCE))
-        await self._sync(collection)
+        await self._sync(collection, logs)
 
     async def _delete(self, collection: str, doc_id: UUID, args: dict[str, Any]) -> int:
         counted: int | None = None
+        logs: set[str] = set()
         while True:
             reply = await self._call(VectorOp.DELETE, collection, args, doc_id.bytes)
+            logs.add(reply.args["log"])
             counted = reply.args["before"] if counted is None else counted
             if not reply.args["left"]:
                 break
         if counted:
-            await self._sync(collection)
+            await self._sync(collection, logs)
         return int(counted)
 
-    async def _sync(self, collection: str) -> None:
-        """Sync the engine's log to disk. Done in this process, since a sync must not delay searches."""
-        log = self._folder / collection / WAL_FOLDER
+    async def _sync(self, collection: str, logs: set[str]) -> None:
+        """Sync the logs of a collection to disk. Done in this process, since a sync must not delay searches."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
-                await asyncio.to_thread(_sync_files, log)
+                folder = self._folder / collection
+                await asyncio.to_thread(_sync_logs, [folder / log for log in logs])
         except TimeoutError as exc:
             raise TimedOut("the disk of the vectors did not answer in time") from exc
         except FileNotFoundError as exc:
@@ -289,19 +298,24 @@ def _stored(reply: VectorReply) -> list[StoredPoint]:
     return [StoredPoint(PointId(one), *rest) for one, *rest in columns]
 
 
-def _sync_files(folder: Path) -> None:
-    """Sync ``folder`` and all its files. The engine may rename one meanwhile."""
-    while not all(_sync_file(path) for path in itertools.chain(folder.iterdir(), [folder])):
-        continue
+def _sync_logs(logs: Sequence[Path]) -> None:
+    """``FileNotFoundError`` if the collection is gone."""
+    for log in logs:
+        try:
+            _sync_log(log)
+        except FileNotFoundError:
+            # The collection was converted meanwhile: all of it is on disk, in its other layout. Or it was removed.
+            log.parent.stat()
 
 
-def _sync_file(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    return True
+def _sync_log(log: Path) -> None:
+    """Sync a file, or a folder and all its files. The engine may rename one meanwhile."""
+    if log.name == POINT_LOG:
+        sync_path(log)
+        return
+    while True:
+        with suppress(FileNotFoundError):
+            for path in itertools.chain(log.iterdir(), [log]):
+                sync_path(path)
+            return
+        log.stat()

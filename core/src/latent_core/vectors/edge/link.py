@@ -27,7 +27,12 @@ from latent_core.vectors.edge.protocol import (
 
 logger = logging.getLogger(__name__)
 
-_ENVIRONMENT: Final = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"}
+_ENVIRONMENT: Final = {
+    "PATH": os.defpath,
+    "LC_ALL": "C.UTF-8",
+    "MALLOC_ARENA_MAX": "2",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 """The child's whole environment, without secrets."""
 _CAUSE_BYTES: Final = 2000
 _READ_BYTES: Final = 1 << 20

@@ -25,9 +25,13 @@ BUSY_FILE: Final = "engine.busy"
 """Name of the current collection, padded with blanks: shows after a crash where the engine crashed."""
 BUSY_BYTES: Final = 256
 WAL_FOLDER: Final = "wal"
-"""The engine's log of a collection, which is replayed for data that is not in the segments."""
+"""The engine's log of a large collection, which is replayed for data that is not in the segments."""
+POINT_LOG: Final = "points"
+"""The file of a small collection."""
 _MAGIC: Final = b"LV"
 _PREFIX: Final = struct.Struct("<2sBxII")
+
+Buffer = bytes | bytearray | memoryview
 
 
 class ProtocolError(Exception):
@@ -59,6 +63,15 @@ class Fault(StrEnum):
     UNAVAILABLE = "unavailable"
     OUT_OF_SPACE = "out_of_space"
     TIMED_OUT = "timed_out"
+
+
+class RequestRefused(Exception):
+    """Why a request cannot be served."""
+
+    def __init__(self, fault: Fault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +189,9 @@ def cut(packed: bytes, size: int = ID_BYTES) -> list[bytes]:
     if len(packed) % size:
         raise ProtocolError(f"{len(packed)} bytes are not records of {size}")
     return [packed[start : start + size] for start in range(0, len(packed), size)]
+
+
+def check_dims(dims: int, given: int) -> None:
+    """Refuses a query of other dimensions than the collection has."""
+    if given != dims:
+        raise RequestRefused(Fault.INVALID, f"has {dims} dimensions, the query {given}")

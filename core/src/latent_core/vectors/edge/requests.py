@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
+
 from latent_core.vectors.edge.collections import Store
-from latent_core.vectors.edge.protocol import ID_BYTES, Fault, VectorOp, VectorRequest, cut
-from latent_core.vectors.edge.shard import PointBatch, RequestRefused
+from latent_core.vectors.edge.points import PointBatch
+from latent_core.vectors.edge.protocol import Fault, RequestRefused, VectorOp, VectorRequest, cut
 
 Answer = tuple[dict[str, Any], bytes]
 
@@ -38,42 +40,26 @@ def _drop(store: Store, request: VectorRequest) -> Answer:
 
 
 def _upsert(store: Store, request: VectorRequest) -> Answer:
-    """Body: n ids, n document ids, n generations, n chunk_nos (int64), n vectors (float32)."""
-    shard = store.get(request.collection)
-    batch = _batch(request.body, request.args["n"], request.args["dims"])
-    if batch.vectors and len(batch.vectors[0]) != shard.dims:
-        given = len(batch.vectors[0])
+    """Body: a ``PointBatch``. Answer: the log that the caller syncs."""
+    collection = store.get(request.collection)
+    batch = PointBatch.decode(request.body, request.args["n"], request.args["dims"])
+    if len(batch) and batch.vectors.shape[1] != collection.dims:
+        given = batch.vectors.shape[1]
         raise RequestRefused(
-            Fault.INVALID, f"has {shard.dims} dimensions, the vectors have {given}"
+            Fault.INVALID, f"has {collection.dims} dimensions, the vectors have {given}"
         )
     store.require_space()
-    stored = shard.upsert(batch)
-    store.flush_large(request.collection)
+    stored = collection.upsert(batch)
+    store.after_write(request.collection)
     if (missing := len(set(batch.ids)) - stored) > 0:
         raise RequestRefused(Fault.UNAVAILABLE, f"did not keep {missing} points: try again")
-    return {}, b""
-
-
-def _batch(body: bytes, n: int, dims: int) -> PointBatch:
-    view = memoryview(body)
-    ends = [ID_BYTES * n, 2 * ID_BYTES * n, (2 * ID_BYTES + 8) * n, (2 * ID_BYTES + 16) * n]
-    ids, docs, generations, chunk_nos, vectors = (
-        view[start:end] for start, end in zip([0, *ends], [*ends, len(body)], strict=True)
-    )
-    rows: Any = vectors.cast("f", (n, dims)).tolist() if n else []
-    return PointBatch(
-        ids=cut(ids.tobytes()),
-        doc_ids=cut(docs.tobytes()),
-        generations=generations.cast("q").tolist(),
-        chunk_nos=chunk_nos.cast("q").tolist(),
-        vectors=rows,
-    )
+    return {"log": collection.log}, b""
 
 
 def _search(store: Store, request: VectorRequest) -> Answer:
     """Body: the query (float32), then the allowed ids. Answer: n chunk_nos (int64), n scores (float32)."""
     width = 4 * request.args["dims"]
-    vector: Any = memoryview(request.body)[:width].cast("f").tolist()
+    vector = np.frombuffer(request.body[:width], np.float32)
     allowed = cut(request.body[width:]) if request.args["filtered"] else None
     chunk_nos, scores = store.get(request.collection).search(vector, request.args["k"], allowed)
     return {"n": len(chunk_nos)}, chunk_nos.tobytes() + scores.tobytes()
@@ -83,21 +69,21 @@ def _vectors(store: Store, request: VectorRequest) -> Answer:
     """Body: ids. Answer: n ids, n vectors (float32) that exist."""
     found = store.get(request.collection).vectors(cut(request.body))
     ids = b"".join(point.bytes for point, _ in found)
-    return {"n": len(found)}, ids + b"".join(array("f", v).tobytes() for _, v in found)
+    return {"n": len(found)}, ids + b"".join(vector.tobytes() for _, vector in found)
 
 
 def _delete(store: Store, request: VectorRequest) -> Answer:
     args = request.args
-    shard = store.get(request.collection)
+    collection = store.get(request.collection)
     store.require_space(part=4)
-    before, left = shard.delete(request.body, args["below"], args["only"], args["limit"])
-    store.flush_large(request.collection)
-    return {"before": before, "left": left}, b""
+    before, left = collection.delete(request.body, args["below"], args["only"], args["limit"])
+    store.after_write(request.collection)
+    return {"before": before, "left": left, "log": collection.log}, b""
 
 
 def _count(store: Store, request: VectorRequest) -> Answer:
-    shard = store.get(request.collection)
-    return {"count": shard.count_of(request.body or None, request.args["generation"])}, b""
+    collection = store.get(request.collection)
+    return {"count": collection.count_of(request.body or None, request.args["generation"])}, b""
 
 
 def _scroll(store: Store, request: VectorRequest) -> Answer:

@@ -1,4 +1,4 @@
-"""One collection over Qdrant Edge: exact cosine search, points addressed by document and generation.
+"""A large collection over Qdrant Edge: exact cosine search, points addressed by document and generation.
 
 The only importer of the engine, in the vector child only: the engine holds the interpreter's lock during every
 call. It never builds HNSW: segments stay plain and appendable, even after ``optimize``.
@@ -9,15 +9,14 @@ collection is scanned with the small vectors, and more hits than requested are t
 
 from __future__ import annotations
 
-import os
 import time
-from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
 from qdrant_edge import (
     CountRequest,
     Distance,
@@ -45,7 +44,8 @@ from qdrant_edge import (
     VectorStorageDatatype,
 )
 
-from latent_core.vectors.edge.protocol import Fault
+from latent_core.vectors.edge.points import PointBatch
+from latent_core.vectors.edge.protocol import WAL_FOLDER, check_dims
 
 _UNLIMITED_KILOBYTES: Final = 1 << 40
 _MAX_SEGMENTS: Final = 8
@@ -66,26 +66,11 @@ _ID_MICROSECONDS: Final = 4.5
 _LOCK_SECONDS: Final = 5.0
 _LOCK_POLL_SECONDS: Final = 0.02
 _LAST_ID: Final = (1 << 128) - 1
-
-
-class RequestRefused(Exception):
-    """Why a request cannot be served."""
-
-    def __init__(self, fault: Fault, message: str) -> None:
-        super().__init__(message)
-        self.fault = fault
-        self.message = message
-
-
-@dataclass(frozen=True, slots=True)
-class PointBatch:
-    """Points to store as parallel sequences; ids have 16 bytes."""
-
-    ids: Sequence[bytes]
-    doc_ids: Sequence[bytes]
-    generations: Sequence[int]
-    chunk_nos: Sequence[int]
-    vectors: Sequence[list[float]]
+_FILE_BYTES: Final = 32 << 20
+_INDEX_BYTES: Final = 8 << 20
+_EXACT_BYTES: Final = 4
+_COARSE_BYTES: Final = 1
+"""Per dimension."""
 
 
 def create_shard(path: Path, dims: int) -> None:
@@ -99,17 +84,10 @@ def create_shard(path: Path, dims: int) -> None:
     shard.close()
 
 
-def sync_folder(folder: Path) -> None:
-    """Sync created, renamed and removed names in ``folder`` to disk."""
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 class Shard:
-    """An open collection."""
+    """An open large collection."""
+
+    log = WAL_FOLDER
 
     def __init__(self, path: Path, dims: int) -> None:
         self.path = path
@@ -121,6 +99,15 @@ class Shard:
         self.deleted = 0
         """Points deleted since opening; ``optimize`` reclaims their space."""
         self._shard = self._load()
+
+    def __len__(self) -> int:
+        return int(self._shard.info().points_count)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of its mapped files: vectors in files of 32 MB that are read whole, and indexes."""
+        sizes = [len(self) * self.dims * width for width in (_EXACT_BYTES, _COARSE_BYTES)]
+        return _INDEX_BYTES + sum(-(-size // _FILE_BYTES) or 1 for size in sizes) * _FILE_BYTES
 
     def upsert(self, batch: PointBatch) -> int:
         """Store the points; returns how many of their distinct ids exist afterwards."""
@@ -134,9 +121,9 @@ class Shard:
             for point, doc, generation, chunk_no, vector in zip(
                 batch.ids,
                 batch.doc_ids,
-                batch.generations,
-                batch.chunk_nos,
-                batch.vectors,
+                batch.generations.tolist(),
+                batch.chunk_nos.tolist(),
+                batch.vectors.tolist(),
                 strict=True,
             )
         ]
@@ -147,19 +134,17 @@ class Shard:
         return len(self._shard.retrieve([point.hex() for point in batch.ids], False, False))
 
     def search(
-        self, vector: list[float], k: int, allowed: Sequence[bytes] | None
-    ) -> tuple[array[int], array[float]]:
+        self, vector: NDArray[np.float32], k: int, allowed: Sequence[bytes] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """chunk_nos and scores of the ``k`` nearest, by descending score, then chunk_no."""
-        if len(vector) != self.dims:
-            raise RequestRefused(
-                Fault.INVALID, f"has {self.dims} dimensions, the query {len(vector)}"
-            )
-        ranked = self._ranked(vector, k, allowed)
-        return array("q", [chunk_no for _, chunk_no in ranked]), array(
-            "f", [-low for low, _ in ranked]
+        check_dims(self.dims, len(vector))
+        ranked = self._ranked(vector.tolist(), k, allowed)
+        return (
+            np.array([chunk_no for _, chunk_no in ranked], np.int64),
+            np.array([-low for low, _ in ranked], np.float32),
         )
 
-    def vectors(self, ids: Sequence[bytes]) -> list[tuple[UUID, list[float]]]:
+    def vectors(self, ids: Sequence[bytes]) -> list[tuple[UUID, NDArray[np.float32]]]:
         return [_id_and_vector(r) for r in self._shard.retrieve(_hex(ids), False, [_EXACT])]
 
     def delete(
@@ -189,6 +174,20 @@ class Shard:
         request = ScrollRequest(offset=UUID(int=start), limit=limit, with_payload=True)
         records, _ = self._shard.scroll(request)
         return [(_uuid(record), record.payload or {}) for record in records]
+
+    def all_points(self) -> PointBatch:
+        """Every point. For a collection that became small."""
+        request = ScrollRequest(limit=max(1, len(self)), with_payload=True, with_vector=[_EXACT])
+        records, _ = self._shard.scroll(request)
+        payloads = [record.payload or {} for record in records]
+        vectors = [vector for _, vector in map(_id_and_vector, records)]
+        return PointBatch(
+            ids=[_uuid(record).bytes for record in records],
+            doc_ids=[UUID(payload["doc_id"]).bytes for payload in payloads],
+            generations=np.array([payload["generation"] for payload in payloads], np.int64),
+            chunk_nos=np.array([payload["chunk_no"] for payload in payloads], np.int64),
+            vectors=np.array(vectors, np.float32).reshape(len(records), self.dims),
+        )
 
     def flush(self) -> None:
         """Write the segments to disk, so that the log starts empty."""
@@ -345,6 +344,6 @@ def _uuid(record: Record | ScoredPoint) -> UUID:
     return record.id if isinstance(record.id, UUID) else UUID(str(record.id))
 
 
-def _id_and_vector(record: Record) -> tuple[UUID, list[float]]:
+def _id_and_vector(record: Record) -> tuple[UUID, NDArray[np.float32]]:
     vectors: Any = record.vector
-    return _uuid(record), vectors[_EXACT]
+    return _uuid(record), np.array(vectors[_EXACT], np.float32)

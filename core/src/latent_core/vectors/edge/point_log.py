@@ -1,0 +1,159 @@
+"""The file of a small collection: a log of writes, read whole when the collection is opened.
+
+A header is followed by one record per write. A record is whole when its checksum is right. Bytes after the last whole
+record are a write that never finished: nobody was told that it was stored, and it is cut off. Bytes that are followed
+by a whole record are damage: the file is refused, and ``latent doctor`` has its points derived again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+from latent_core.runtime.failpoint import failpoint
+from latent_core.vectors.edge.durable import replace_synced
+from latent_core.vectors.edge.protocol import Buffer
+
+logger = logging.getLogger(__name__)
+
+_MAGIC: Final = b"LCPOINTS"
+_VERSION: Final = 1
+_HEADER: Final = struct.Struct("<8sII")
+"""Magic, version, dimensions."""
+_MARK: Final = b"\x1eREC"
+_RECORD: Final = struct.Struct("<4sIIII")
+"""Mark, checksum of all that follows, kind, number of points, bytes of the body."""
+_CHECKED: Final = struct.Struct("<III")
+
+
+class DamagedLogError(Exception):
+    """The file is not a log, or a part in its middle is not what was written."""
+
+
+class RecordKind(IntEnum):
+    UPSERT = 1
+    """Body: a ``PointBatch``."""
+    DELETE = 2
+    """Body: ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    kind: RecordKind
+    n: int
+    """Number of points."""
+    body: memoryview
+
+
+class PointLog:
+    """The log in ``path``. A write is in the file when it returns; another process syncs it."""
+
+    def __init__(self, path: Path, dims: int) -> None:
+        self.path = path
+        self.dims = dims
+        self.size = 0
+        """Bytes of whole records, and the header."""
+        self.records = 0
+
+    def replace(self, n: int, body: Sequence[Buffer]) -> None:
+        """Write the file anew with these points alone; durable on return."""
+        record = [_head(RecordKind.UPSERT, n, body), *body] if n else []
+        parts = [_HEADER.pack(_MAGIC, _VERSION, self.dims), *record]
+        failpoint("flat.before_replace")
+        replace_synced(self.path, parts)
+        failpoint("flat.after_replace")
+        self.size, self.records = _bytes(parts), 1 if n else 0
+
+    def append(self, kind: RecordKind, n: int, body: Sequence[Buffer]) -> None:
+        """Add a record; nothing remains of it when the disk is full."""
+        parts = [_head(kind, n, body), *body]
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            failpoint("flat.before_append")
+            _write(fd, parts)
+            failpoint("flat.after_append")
+        except BaseException:
+            os.ftruncate(fd, self.size)
+            raise
+        finally:
+            os.close(fd)
+        self.size += _bytes(parts)
+        self.records += 1
+
+    def read(self) -> list[LogRecord]:
+        """All whole records. Cuts off an unfinished write; raises ``DamagedLogError`` for a damaged file."""
+        data = memoryview(self.path.read_bytes())
+        self._check_header(data)
+        records: list[LogRecord] = []
+        self.size = _HEADER.size
+        while (record := _record_at(data, self.size)) is not None:
+            records.append(record)
+            self.size += _RECORD.size + len(record.body)
+        self.records = len(records)
+        if self.size < len(data):
+            self._cut_off(data)
+        return records
+
+    def _check_header(self, data: memoryview) -> None:
+        if len(data) < _HEADER.size:
+            raise DamagedLogError("its header is incomplete")
+        magic, version, dims = _HEADER.unpack_from(data)
+        if magic != _MAGIC or version != _VERSION or dims != self.dims:
+            raise DamagedLogError(
+                f"its header is {bytes(magic)!r}, version {version}, {dims} dimensions, not "
+                f"{_MAGIC!r}, version {_VERSION}, {self.dims} dimensions"
+            )
+
+    def _cut_off(self, data: memoryview) -> None:
+        """Remove an unfinished write, so that the next record follows the last whole one."""
+        rest = bytes(data[self.size :])
+        mark = rest.find(_MARK, 1)
+        while mark >= 0:
+            if _record_at(data, self.size + mark) is not None:
+                raise DamagedLogError(f"bytes {self.size} to {self.size + mark} are not a record")
+            mark = rest.find(_MARK, mark + 1)
+        logger.warning(
+            "vector_write_cut_off", extra={"path": str(self.path), "bytes": len(data) - self.size}
+        )
+        os.truncate(self.path, self.size)
+
+
+def _record_at(data: memoryview, start: int) -> LogRecord | None:
+    """The record that begins there, if it is whole."""
+    body_start = start + _RECORD.size
+    if body_start > len(data):
+        return None
+    mark, checksum, kind, n, size = _RECORD.unpack_from(data, start)
+    body = data[body_start : body_start + size]
+    if mark != _MARK or len(body) < size or _checksum(kind, n, [body]) != checksum:
+        return None
+    return LogRecord(RecordKind(kind), n, body)
+
+
+def _head(kind: RecordKind, n: int, body: Sequence[Buffer]) -> bytes:
+    return _RECORD.pack(_MARK, _checksum(kind, n, body), kind, n, _bytes(body))
+
+
+def _checksum(kind: int, n: int, body: Sequence[Buffer]) -> int:
+    checksum = zlib.crc32(_CHECKED.pack(kind, n, _bytes(body)))
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    return checksum
+
+
+def _bytes(parts: Iterable[Buffer]) -> int:
+    return sum(memoryview(part).nbytes for part in parts)
+
+
+def _write(fd: int, parts: Iterable[Buffer]) -> None:
+    """Write all of it: the system may take less at a time."""
+    rest = memoryview(b"".join(parts))
+    while rest:
+        rest = rest[os.write(fd, rest) :]
