@@ -247,15 +247,17 @@ class TestCrash:
             text=True,
         )
         assert writer.returncode == failpoint.KILLED, writer.stderr
-        told = [tuple(map(int, line.split())) for line in writer.stdout.splitlines()]
+        reported = [tuple(map(int, line.split())) for line in writer.stdout.splitlines()]
         store = opened(folder)
         stored = {number for number, _ in found(store)}
-        acknowledged = _numbers([*story["before"], *told])
+        acknowledged = _numbers([*story["before"], *reported])
         if story["deleted"]:  # by whole documents, and none came before its turn
             assert stored in [_without(acknowledged, story["deleted"][:n]) for n in range(4)]
         else:
             following = (
-                [tuple(story["during"][len(told)])] if len(told) < len(story["during"]) else []
+                [tuple(story["during"][len(reported)])]
+                if len(reported) < len(story["during"])
+                else []
             )
             assert stored in (acknowledged, acknowledged | _numbers(following))
         assert found(store) == expected(sorted(stored))
@@ -358,9 +360,7 @@ class TestFile:
         assert (folder / "c" / "points").stat().st_size < large / 200
         assert found(store) == expected(range(8))
 
-    def test_equal_vectors_have_equal_scores_whatever_stands_beside_them(
-        self, tmp_path: Path
-    ) -> None:
+    def test_equal_vectors_have_equal_scores_in_every_row(self, tmp_path: Path) -> None:
         """A product of matrices rounds rows differently, depending on their place."""
         rng = np.random.default_rng(5)
         store = opened(tmp_path, large_from=10_000)

@@ -196,7 +196,7 @@ class FlatCollection:
         return [self._point(point) for point in heapq.nsmallest(limit, later)]
 
     def rewrite(self) -> None:
-        """Write the file anew, without what was replaced or deleted."""
+        """Replace the file by one without what was replaced or deleted."""
         points = next(self.batches(max(1, len(self))), None)
         self._log.replace(len(self), [] if points is None else points.encode())
 

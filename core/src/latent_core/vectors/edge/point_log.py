@@ -1,8 +1,8 @@
 """The file of a small collection: a log of writes, read whole when the collection is opened.
 
 A header is followed by one record per write. A record is whole when its checksum is right. Bytes after the last whole
-record are a write that never finished: nobody was told that it was stored, and it is cut off. Bytes that are followed
-by a whole record are damage: the file is refused, and ``latent doctor`` has its points derived again.
+record are a write that was never acknowledged, and are cut off. Bytes that are followed by a whole record are damage:
+the file is refused (``latent doctor``).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PointLog:
         self.records = 0
 
     def replace(self, n: int, body: Sequence[Buffer]) -> None:
-        """Write the file anew with these points alone; durable on return."""
+        """Replace the file by one with these points alone; durable on return."""
         record = [_head(RecordKind.UPSERT, n, body), *body] if n else []
         parts = [_HEADER.pack(_MAGIC, _VERSION, self.dims), *record]
         failpoint("flat.before_replace")
