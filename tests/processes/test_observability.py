@@ -14,7 +14,7 @@ import yaml
 
 from latent_cli.main import app
 from latent_client import AsyncClient
-from latent_core.queue.context import Outcome
+from latent_core.domain.job import Outcome
 from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import HANDBOOK, ingest, manifest, settled
 from tests.support import REPOSITORY
