@@ -33,14 +33,14 @@ ALL_WELL = {"postgres": "ok", "qdrant": "ok", "minio": "ok"}
 class Stores:
     """The vector engine and the blob store, and what each does when it is asked."""
 
-    asked: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     trouble: dict[str, Exception] = field(default_factory=dict)
     answers: asyncio.Event = field(default_factory=asyncio.Event)
     hangs: bool = False
     """Whether a call goes on after it was cancelled, as one of psycopg does."""
 
     async def _ask(self, name: str) -> None:
-        self.asked.append(name)
+        self.calls.append(name)
         while not self.answers.is_set():
             try:
                 await self.answers.wait()
@@ -81,16 +81,16 @@ async def test_many_requests_at_once_are_one_look_which_outlives_a_caller_that_d
     requests = [asyncio.create_task(readiness.answer()) for _ in range(50)]
 
     async def begun() -> bool:
-        return len(stores.asked) == 2
+        return len(stores.calls) == 2
 
     await eventually(begun, what="a look at both stores")
     requests[0].cancel()
     stores.answers.set()
     answers = await asyncio.gather(*requests[1:])
-    assert len(stores.asked) == 2
+    assert len(stores.calls) == 2
     assert all(ready and one.services == ALL_WELL for ready, one in answers)
     await readiness.answer()
-    assert len(stores.asked) == 4  # a later one looks again
+    assert len(stores.calls) == 4  # a later one looks again
 
 
 async def test_searches_are_answered_without_vectors_and_blobs(database: Database) -> None:
@@ -117,7 +117,7 @@ async def test_a_store_that_hangs_delays_no_answer_and_is_logged_once(
         ready, answer = await readiness.answer()
         assert ready
         assert answer.services == {"postgres": "ok", "qdrant": "down", "minio": "down"}
-    assert sorted(stores.asked) == ["minio", "qdrant"], "no call beside one that hangs"
+    assert sorted(stores.calls) == ["minio", "qdrant"], "no call beside one that hangs"
     stores.answers.set()
 
     async def back() -> bool:
