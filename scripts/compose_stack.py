@@ -119,8 +119,9 @@ class ComposeStack:
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False).status_code == 200
-        except httpx.HTTPError:
+            answer = httpx.get(f"{self.url}/readyz", timeout=5, trust_env=False)
+            return bool(answer.json()["status"] == "ok")
+        except (httpx.HTTPError, ValueError):
             return False
 
     def _compose(self, *arguments: str, seconds: float, check: bool = True) -> int:

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from itertools import product
 from typing import Any, get_args
 
 import httpx
 import pytest
 import typer
-import yaml
 
 from latent_cli.main import app
 from latent_client import AsyncClient
-from latent_core.queue.context import Outcome
+from latent_core.domain.job import JobKind, Outcome
 from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import HANDBOOK, ingest, manifest, settled
-from tests.support import REPOSITORY
+from tests.processes.test_alerts import RUNBOOK, expressions
 from tests.support.harness.installation import Installation, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-DASHBOARD = REPOSITORY / "docker" / "grafana" / "dashboards" / "latent.json"
-ALERTS = REPOSITORY / "docker" / "alerts.yml"
-RUNBOOK = REPOSITORY / "docs" / "runbook.md"
 METRIC = re.compile(r"\b((?:latent|process)_[a-z_]+)(\{[^}]*\})?")
+INCREASE = re.compile(r"(?:rate|increase)\((\w+)(?:\{([^}]*)\})?\[")
 LABEL = re.compile(r"(?:by|without) \(([^)]*)\)|([a-z_]+)(?:=~|!~|!=|=)\"")
 OF_PROMETHEUS = {"job", "instance", "le"}
 AT_WORK = {
@@ -43,30 +41,69 @@ AT_WORK = {
     "latent_published_documents_total",
     "latent_service_up",
     "latent_service_full",
+    "latent_service_read_only",
+    "latent_backup_schedules",
+    "latent_backups_failed",
+    "latent_backup_overdue_seconds",
+    "latent_backup_last_success_timestamp_seconds",
+    "latent_disk_free_bytes",
+    "latent_disk_size_bytes",
+    "latent_database_pool_connections",
+    "latent_database_pool_max_connections",
+    "latent_database_pool_waiting",
+    "latent_database_pool_wait_seconds_total",
+    "latent_database_pool_timeouts_total",
     "latent_worker_seen_timestamp_seconds",
     "latent_http_request_seconds_count",
 }
 """What a process that ingested, searched and erred must tell with a value."""
 
 
-def expressions() -> Iterator[tuple[str, str]]:
-    """Where it stands, and what is asked of Prometheus."""
-    for panel in json.loads(DASHBOARD.read_text("utf-8"))["panels"]:
-        for target in panel["targets"]:
-            yield f"panel '{panel['title']}'", target["expr"]
-    for rule in alerts():
-        yield f"alert {rule['alert']}", rule["expr"]
-
-
-def alerts() -> list[dict[str, Any]]:
-    groups: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
-    return [rule for group in groups for rule in group["rules"]]
-
-
 @pytest.fixture(scope="module")
 def exposed() -> dict[str, set[str]]:
     """Filled by the first test: each sample's name with its labels."""
     return {}
+
+
+async def test_a_fresh_process_has_every_series_whose_increase_is_queried(
+    installation: Installation, client: AsyncClient, http: httpx.AsyncClient
+) -> None:
+    """The first value of a series is no increase: ten failures of ten began their series with 10, and no alert fired."""
+
+    async def series() -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        texts = [await client.metrics()]
+        texts += [(await http.get(url)).text for url in installation.metrics_urls]
+        found = re.findall(r"^(\w+)(?:\{(.*)\})? ", "\n".join(texts), re.MULTILINE)
+        return {(name, frozenset(re.findall(r'(\w+)="([^"]*)"', text))) for name, text in found}
+
+    async def workers_answer() -> bool:
+        with suppress(httpx.TransportError):
+            return all([(await http.get(url)).is_success for url in installation.metrics_urls])
+        return False
+
+    await eventually(workers_answer, what="the metrics of every worker")
+    exported = await series()
+    needed = list(increases())
+    assert len(needed) > 30
+    for place, name, labels in needed:
+        found = [own for metric, own in exported if metric == name]
+        assert any(labels <= own for own in found), f"{place} needs {name} {dict(labels)}"
+    for kind in JobKind:
+        for outcome in get_args(Outcome):
+            labels = frozenset({("kind", kind.value), ("outcome", outcome)})
+            assert ("latent_jobs_total", labels) in exported
+
+
+def increases() -> Iterator[tuple[str, str, frozenset[tuple[str, str]]]]:
+    """Where a rate or an increase is queried, of which metric, and with which values of labels."""
+    for place, expression in expressions():
+        for name, matchers in INCREASE.findall(expression):
+            values = [
+                [(label, value) for value in pattern.split("|")]
+                for label, pattern in re.findall(r'(\w+)=~?"([^"]*)"', matchers)
+            ]
+            for labels in product(*values):
+                yield place, name, frozenset(labels)
 
 
 async def test_a_process_at_work_tells_what_it_does(
@@ -121,39 +158,6 @@ async def test_dashboard_and_alerts_use_only_exported_metrics(exposed: dict[str,
         for group, matched in LABEL.findall(expression):
             for label in [matched] if matched else group.split(", "):
                 assert label in labels, f"{place} asks for the label {label}"
-
-
-async def test_every_alert_has_its_entry_in_the_runbook_and_every_entry_of_an_alert_is_one() -> (
-    None
-):
-    headings = re.findall(r"^## (.+)$", RUNBOOK.read_text("utf-8"), re.MULTILINE)
-    for rule in alerts():
-        assert rule["alert"] in headings
-        assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
-        assert rule["annotations"]["summary"]
-    named = {rule["alert"] for rule in alerts()}
-    camel = {heading for heading in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", heading)}
-    assert camel == named
-
-
-async def test_alerts_and_runbook_know_how_attempts_end_by_the_names_that_are_counted() -> None:
-    outcomes = set(get_args(Outcome))
-    expressions_used = [
-        name
-        for _, expression in expressions()
-        for names in re.findall(r'outcome=~?"([^"]*)"', expression)
-        for name in names.split("|")
-    ]
-    assert {"done", "failed", "lost"} <= set(expressions_used) <= outcomes
-    documented_names = RUNBOOK.read_text("utf-8")
-    assert not [name for name in outcomes if f"`{name}`" not in documented_names]
-
-
-async def test_an_alert_on_absence_treats_a_missing_series_as_zero() -> None:
-    """A counter has no series before its first event, and what compares nothing with anything is no alert."""
-    for rule in alerts():
-        if "== 0" in rule["expr"] and "rate(" in rule["expr"]:
-            assert "or vector(0)) == 0" in rule["expr"], rule["alert"]
 
 
 async def test_commands_of_the_runbook_exist() -> None:

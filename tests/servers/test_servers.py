@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -93,6 +94,25 @@ async def test_a_document_goes_from_the_gateway_through_a_worker_to_a_hit_with_i
     assert job.embedding.cost == pytest.approx(job.embedding.tokens * 2e-6)
     embedder_view = (await client.describe("gulls")).embedder
     assert embedder_view["usage"]["tokens"] >= job.embedding.tokens > 0
+
+
+async def test_a_worker_serves_health_readiness_and_metrics_on_one_port(
+    split: Installation,
+) -> None:
+    page = split.metrics_urls[0].removesuffix("/metrics")
+    async with httpx.AsyncClient(trust_env=False) as http:
+
+        async def serves() -> bool:
+            with suppress(httpx.TransportError):
+                return (await http.get(f"{page}/healthz")).json() == {"status": "ok"}
+            return False
+
+        await eventually(serves, what="the worker's pages")
+        answer = await http.get(f"{page}/readyz")
+        assert answer.status_code == 200
+        services = {"postgres": "ok", "qdrant": "ok", "minio": "ok"}
+        assert answer.json() == {"status": "ok", "services": services}
+        assert 'latent_service_up{service="minio"} 1.0' in (await http.get(f"{page}/metrics")).text
 
 
 async def test_what_was_accepted_survives_the_death_of_workers_and_gateway(

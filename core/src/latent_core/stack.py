@@ -42,6 +42,7 @@ from latent_core.models.embedding.resolve import EmbedderRegistry, key_of_endpoi
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
+from latent_core.readiness import Readiness
 from latent_core.runtime import failpoint
 from latent_core.runtime.data_directory import owner_of
 from latent_core.runtime.tasks import ended
@@ -50,6 +51,7 @@ from latent_core.search.embed import QueryCache
 from latent_core.search.readable import SearchStores
 from latent_core.settings import Settings
 from latent_core.telemetry.metrics import Metrics
+from latent_core.telemetry.resources import ResourceCollector
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class Stack:
     embedders: EmbedderRegistry
     metrics: Metrics
     wakeup: Wakeup
+    readiness: Readiness
     tmp: Path
     """Folder for temporary files; on the same disk as the blobs."""
     token: str
@@ -130,21 +133,25 @@ class Stack:
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings)
             services.push_async_callback(rerankers.close)
+            blobs = await open_blobs(services, settings, place, holder, policy)
+            metrics, capacity = Metrics(), CapacityGuard.of(settings, place.tmp)
+            metrics.registry.register(ResourceCollector(db.stats, place.tmp))
             stack = cls(
                 settings=settings,
                 db=db,
                 keywords=PostgresKeywordIndex(db),
                 vectors=vectors,
-                blobs=await open_blobs(services, settings, place, holder, policy),
+                blobs=blobs,
                 signer=await _signer(settings, db),
                 embedders=embedders,
-                metrics=Metrics(),
+                metrics=metrics,
                 wakeup=await services.enter_async_context(Wakeup(db)),
+                readiness=Readiness(db, vectors, blobs, capacity, metrics, writes=name == "worker"),
                 tmp=place.tmp,
                 token=place.token,
                 token_place=place.token_place,
                 rerankers=rerankers,
-                capacity=CapacityGuard.of(settings, place.tmp),
+                capacity=capacity,
                 presigner=open_presigner(services, settings, holder),
                 process=name,
             )

@@ -53,6 +53,7 @@ DELIVERED = {
     "vectors.quantization": "int8 with rescoring or exact vectors, on a Qdrant server",
     "vectors.shards": "shards of its collection there",
     "vectors.replicas": "copies of each shard there",
+    "vectors.own_collection": "its vectors share no collection with other containers",
     "acl.roles.owner": "who may change",
     "acl.roles.reader": "who may read",
     "storage.blobs.bucket": "refused unless it is the bucket of all blobs (test_offer)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -9,13 +10,16 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
 from hypothesis import given, settings as settings_of_test, strategies as st
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, TracerProvider
+from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from typing_extensions import override
 
@@ -24,8 +28,13 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, IssueCode
 from latent_core.runtime.probe import main as probe
 from latent_core.settings import Settings
-from latent_core.telemetry.metrics import Metrics, bound, metrics_served, set_up_logs
+from latent_core.telemetry import metrics_server
+from latent_core.telemetry.metrics import Metrics, bound, set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.resources import ResourceCollector
 from latent_core.telemetry.tracing import recording, span, tracing
+from latent_core.wire.doctor import ReadinessAnswer
+from tests.support.harness.installation import eventually
 
 
 @pytest.fixture
@@ -110,46 +119,124 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def fetched(port: int) -> str:
-    with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/metrics", timeout=5) as got:
-        return str(got.read().decode())
+def fetched(port: int, path: str = "/metrics") -> tuple[int, str]:
+    """Status and body. Blocks."""
+    try:
+        with build_opener(ProxyHandler({})).open(
+            f"http://127.0.0.1:{port}{path}", timeout=5
+        ) as got:
+            return got.status, got.read().decode()
+    except HTTPError as exc:
+        return exc.code, exc.read().decode()
 
 
-def test_metrics_are_served_on_their_port_while_the_block_lasts() -> None:
+async def page(port: int, path: str) -> tuple[int, str]:
+    return await asyncio.to_thread(fetched, port, path)
+
+
+async def well() -> tuple[bool, ReadinessAnswer]:
+    return True, ReadinessAnswer(status="ok", services={"postgres": "ok"})
+
+
+async def test_metrics_are_served_on_their_port_while_the_block_lasts() -> None:
     metrics, port = Metrics(), free_port()
     metrics.failed("job", IssueCode.TIMEOUT)
-    with metrics_served(settings(metrics_port=port), metrics):
-        assert 'latent_errors_total{code="TIMEOUT",surface="job"} 1.0' in fetched(port)
+    with metrics_served(settings(metrics_port=port), metrics, well):
+        _, text = await page(port, "/metrics")
+        assert 'latent_errors_total{code="TIMEOUT",surface="job"} 1.0' in text
         with (
             pytest.raises(Conflict, match="LLC_METRICS_PORT"),
-            metrics_served(settings(metrics_port=port), Metrics()),
+            metrics_served(settings(metrics_port=port), Metrics(), well),
         ):
             pass
     with pytest.raises(OSError, match="refused"):
-        fetched(port)
+        await page(port, "/metrics")
 
 
-def test_without_a_port_nothing_is_served() -> None:
-    with metrics_served(settings(), Metrics()):
+async def test_without_a_port_nothing_is_served() -> None:
+    with metrics_served(settings(), Metrics(), well):
         pass
 
 
-def test_a_worker_is_healthy_as_long_as_it_was_seen_lately(
+async def test_the_port_of_metrics_answers_health_and_readiness() -> None:
+    ready, port = True, free_port()
+
+    async def readiness() -> tuple[bool, ReadinessAnswer]:
+        return ready, ReadinessAnswer(status="degraded", services={"postgres": "read_only"})
+
+    with metrics_served(settings(metrics_port=port), Metrics(), readiness):
+        body = '{"status":"degraded","services":{"postgres":"read_only"}}'
+        assert await page(port, "/healthz") == (200, '{"status":"ok"}')
+        assert await page(port, "/readyz") == (200, body)
+        ready = False
+        assert await page(port, "/readyz") == (503, body)
+        assert (await page(port, "/other"))[0] == 404
+
+
+async def test_a_process_whose_event_loop_hangs_is_not_healthy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics_server, "LOOP_SECONDS", 0.05)
+    port = free_port()
+    with metrics_served(settings(metrics_port=port), Metrics(), well):
+        status, text = fetched(port, "/healthz")  # blocks the event loop
+    assert (status, "event loop did not answer" in text) == (503, True)
+
+
+async def test_the_health_check_of_an_image_shows_the_answer_and_ends_accordingly(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    metrics, port = Metrics(), free_port()
-    probe_args = [f"http://127.0.0.1:{port}/metrics", "latent_worker_seen_timestamp_seconds", "60"]
-    assert probe(probe_args) == 1
-    with metrics_served(settings(metrics_port=port), metrics):
-        assert probe(probe_args) == 1, "never seen"
-        metrics.worker_seen.set_to_current_time()
-        assert probe(probe_args) == 0
-        metrics.worker_seen.inc(-90)
-        assert probe(probe_args) == 1
-        assert probe(probe_args[:1]) == 0
-        assert probe([probe_args[0], "latent_no_such_gauge", "60"]) == 1
+    port = free_port()
+
+    async def readiness() -> tuple[bool, ReadinessAnswer]:
+        return False, ReadinessAnswer(status="degraded", services={"postgres": "down"})
+
+    with metrics_served(settings(metrics_port=port), Metrics(), readiness):
+        assert await asyncio.to_thread(probe, [f"http://127.0.0.1:{port}/healthz"]) == 0
+        assert await asyncio.to_thread(probe, [f"http://127.0.0.1:{port}/readyz"]) == 1
+    assert '"postgres":"down"' in capsys.readouterr().out
+    assert probe([f"http://127.0.0.1:{port}/healthz"]) == 1
     assert probe([]) == 1
-    assert "90 s ago" in capsys.readouterr().out
+
+
+async def test_connections_are_counted_at_each_scrape(dsn: str, tmp_path: Path) -> None:
+    async with await Database.open(dsn, max_size=1) as database:
+        registry = CollectorRegistry()
+        registry.register(ResourceCollector(database.stats, tmp_path))
+
+        def pool(name: str, **labels: str) -> float | None:
+            return registry.get_sample_value(f"latent_database_pool_{name}", labels)
+
+        async with database.reading():
+            assert pool("connections", state="used") == pool("max_connections") == 1
+            assert pool("timeouts_total") == 0
+            waiting = asyncio.create_task(database.ping())
+
+            async def waits() -> bool:
+                return pool("waiting") == 1
+
+            await eventually(waits, what="a statement that waits for the connection")
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert pool("timeouts_total") == 1
+
+        async def idle() -> bool:
+            return pool("connections", state="idle") == 1
+
+        await eventually(idle, what="the connection's return")
+
+
+def test_the_time_spent_waiting_for_connections_is_in_seconds_and_a_lost_folder_hides_nothing(
+    tmp_path: Path,
+) -> None:
+    registry, lost = CollectorRegistry(), CollectorRegistry()
+    registry.register(ResourceCollector(lambda: {"requests_wait_ms": 1500}, tmp_path))
+    lost.register(ResourceCollector(lambda: {"requests_wait_ms": 1500}, tmp_path / "lost"))
+    free = registry.get_sample_value("latent_disk_free_bytes") or 0
+    assert 0 < free < (registry.get_sample_value("latent_disk_size_bytes") or 0)
+    assert lost.get_sample_value("latent_disk_free_bytes") is None
+    assert lost.get_sample_value("latent_database_pool_wait_seconds_total") == 1.5
 
 
 async def test_the_oldest_transaction_is_that_of_somebody_else(database: Database) -> None:

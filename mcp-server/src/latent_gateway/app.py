@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from itertools import chain
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,7 +21,8 @@ from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
-from latent_core.telemetry.metrics import metrics_served, set_up_logs
+from latent_core.telemetry.metrics import set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.tracing import tracing
 from latent_gateway import envelope
 from latent_gateway.api import (
@@ -61,7 +63,7 @@ from latent_gateway.middleware.requests import (
     ResponseHeaders,
     TelemetryMiddleware,
 )
-from latent_gateway.openapi import GatewayApi
+from latent_gateway.openapi import GatewayApi, documented_answers
 
 logger = logging.getLogger(__name__)
 
@@ -116,11 +118,14 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     agents.install(app)
     site.install(app)
     envelope.install(app, stack.capacity.heard)
+    requests = RequestMetrics(stack.metrics)
+    routes = chain.from_iterable(module.router.routes for module in ROUTERS)
+    requests.start_at_zero(documented_answers(routes))
     # The last one is the outermost.
     app.add_middleware(AuthMiddleware, check=tokens.authenticate, count=quotas.take_request)
     app.add_middleware(McpGuard, names=GatewayNames.of(settings))
     app.add_middleware(CompressionMiddleware)
-    app.add_middleware(TelemetryMiddleware, metrics=RequestMetrics(stack.metrics))
+    app.add_middleware(TelemetryMiddleware, metrics=requests)
     app.add_middleware(ResponseHeaders)  # around all answers, also those of unexpected errors
     return app
 
@@ -147,7 +152,7 @@ async def serve(
             stack = await running.enter_async_context(
                 Stack.open(settings, name="up" if companion else "gateway")
             )
-            running.enter_context(metrics_served(settings, stack.metrics))
+            running.enter_context(metrics_served(settings, stack.metrics, stack.readiness.answer))
             if settings.metrics_port is not None:
                 fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
                 running.push_async_callback(ended, fresh)

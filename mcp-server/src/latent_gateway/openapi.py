@@ -7,13 +7,15 @@ Every error is an envelope (``answers``), tokens are bearer tokens, and path par
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI, Response
+from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
+from starlette.routing import BaseRoute
 from typing_extensions import override
 
 from latent_core.domain.ids import CONTAINER_SLUG
@@ -111,6 +113,19 @@ def operations(schema: Json) -> Iterator[tuple[str, str, Json]]:
         for verb, operation in item.items():
             if verb in VERBS:
                 yield path, verb, operation
+
+
+def documented_answers(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str, int]]:
+    """Route, method and status of every answer that the schema describes, without building the schema."""
+    for route in routes:
+        if isinstance(route, APIRoute):
+            own = {route.status_code or 200, *(int(status) for status in route.responses)}
+            for method in route.methods or ():
+                errors = set() if route.path in WITHOUT_ERRORS else {*ERRORS, *ERRORS_OF_TOKENS}
+                if errors and method != "GET":
+                    errors |= {*ERRORS_OF_BODIES, *ERRORS_OF_WRITES}
+                for status in own | errors:
+                    yield route.path, method, status
 
 
 def _errors(verb: str, operation: Json) -> dict[int, str]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.manifest.model import SANITIZE_RULES, Manifest
 from latent_core.telemetry.metrics import Metrics
+from latent_core.telemetry.resources import ResourceCollector
 from latent_gateway.middleware.requests import RequestMetrics
 from tests.support import REPOSITORY
 
@@ -53,6 +54,7 @@ def test_the_golden_queries_that_are_shown_are_golden_queries() -> None:
 def test_every_metric_is_documented_and_no_other() -> None:
     metrics = Metrics()
     RequestMetrics(metrics)
+    metrics.registry.register(ResourceCollector(dict, REPOSITORY))
     ours: list[Metric] = [m for m in metrics.registry.collect() if m.name.startswith("latent_")]
     names = {f"{m.name}_total" if m.type == "counter" else m.name for m in ours}
     assert set(re.findall(r"`(latent_[a-z_]+)`", OBSERVABILITY)) == names

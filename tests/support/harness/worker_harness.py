@@ -17,6 +17,7 @@ from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.signing import Signer
 from latent_core.blobs.writer import store
 from latent_core.bm25.bm25 import PostgresKeywordIndex
+from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
@@ -36,6 +37,7 @@ from latent_core.queue.finish import FINISH, fenced, stored_list
 from latent_core.queue.lease import HeldClaim
 from latent_core.queue.requeue import retry_or_fail
 from latent_core.queue.wakeup import Wakeup
+from latent_core.readiness import Readiness
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
@@ -236,16 +238,19 @@ async def open_deps(
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     tmp.mkdir()
     vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
+    blobs, metrics = FileBlobStore(folder / "blobs", tmp), Metrics()
+    readiness = Readiness(database, vectors, blobs, CapacityGuard(), metrics, writes=True)
     stack = Stack(
         settings=settings,
         db=database,
         keywords=PostgresKeywordIndex(database),
         vectors=vectors,
-        blobs=FileBlobStore(folder / "blobs", tmp),
+        blobs=blobs,
         signer=Signer(b"a key of the tests"),
         embedders=cast(EmbedderRegistry, embedder),
-        metrics=Metrics(),
+        metrics=metrics,
         wakeup=Wakeup(database),
+        readiness=readiness,
         tmp=tmp,
         token="",
         token_place="",

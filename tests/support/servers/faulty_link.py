@@ -21,7 +21,8 @@ class LinkState(StrEnum):
 
 
 class FaultyLink:
-    """Listens on the loopback and passes data to ``host``:``port``."""
+    """Listens on the loopback and passes data to ``host``:``port``, or to the Unix socket that psycopg finds in the folder
+    ``host``."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -70,7 +71,7 @@ class FaultyLink:
             if self._is_cut():
                 return
             with suppress(OSError):
-                up_reader, up_writer = await asyncio.open_connection(*self._target)
+                up_reader, up_writer = await self._connect()
                 self._streams.add(up_writer)
                 await asyncio.gather(
                     self._pipe(reader, up_writer, slows=True), self._pipe(up_reader, writer)
@@ -79,6 +80,12 @@ class FaultyLink:
             self._tasks.discard(task)
             self._streams.discard(writer)
             writer.transport.abort()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self._target
+        if host.startswith("/"):
+            return await asyncio.open_unix_connection(f"{host}/.s.PGSQL.{port}")
+        return await asyncio.open_connection(host, port)
 
     async def _pipe(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, slows: bool = False

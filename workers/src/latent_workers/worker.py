@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
@@ -11,14 +10,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
-from latent_core.db.connection import Database
-from latent_core.domain.errors import Invalid, LatentError
+from latent_core.db.spaces import spaces
+from latent_core.domain.errors import Invalid
 from latent_core.queue.runner import Runner, counting
+from latent_core.readiness import Readiness
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
-from latent_core.telemetry.metrics import Metrics, metrics_served, set_up_logs
+from latent_core.telemetry.metrics import Metrics, set_up_logs
+from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
@@ -33,19 +34,15 @@ from latent_workers.scheduler import keep_schedule
 SEEN_SECONDS: Final = 10.0
 
 
-async def keep_seen(db: Database, metrics: Metrics) -> None:
+async def keep_seen(readiness: Readiness, metrics: Metrics) -> None:
     """Record the time whenever the database answers: a worker that hangs or is disconnected does not. Until
     cancelled."""
     while True:
-        try:
-            await db.ping()
+        states = await readiness.states()
+        if states["postgres"] != "down":
             metrics.worker_seen.set_to_current_time()
-        except LatentError as exc:
-            logger.warning("database_unreachable", extra={"cause": str(exc)})
         await asyncio.sleep(SEEN_SECONDS)
 
-
-logger = logging.getLogger(__name__)
 
 PARSERS = 2
 """Concurrent parser children: one per core."""
@@ -69,6 +66,9 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.blobs.get,
             price_per_million=settings.embed_price_per_million,
         )
+        async with stack.db.reading() as conn:
+            for name in await spaces.embedders(conn):
+                stack.metrics.start_embedder(name)
         publishing = Publisher(stack.db, lease_seconds=settings.lease_seconds)
         deps = Deps(settings, stack, sandbox, embedding, renderers, publishing, ocr=reader)
         runner = Runner(
@@ -85,7 +85,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         background = [
             asyncio.create_task(tidy(settings, stack), name="tidy"),
             asyncio.create_task(keep_schedule(settings, stack), name="schedule"),
-            asyncio.create_task(keep_seen(stack.db, stack.metrics), name="seen"),
+            asyncio.create_task(keep_seen(stack.readiness, stack.metrics), name="seen"),
         ]
         try:
             yield runner
@@ -115,5 +115,5 @@ async def run(settings: Settings) -> None:
         Stack.open(settings, name="worker") as stack,
         working(settings, stack),
     ):
-        with metrics_served(settings, stack.metrics):
+        with metrics_served(settings, stack.metrics, stack.readiness.answer):
             await stop.wait()

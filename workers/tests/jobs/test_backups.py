@@ -9,8 +9,9 @@ from typing import Final
 
 import pytest
 
-from latent_core.db import containers
+from latent_core.db import containers, schedules
 from latent_core.db.connection import Database
+from latent_core.db.schedules import BackupSummary
 from latent_core.db.transfer import archives
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
@@ -42,6 +43,8 @@ from tests.support.harness.worker_harness import (
 )
 from tests.support.queue import expire, sql
 
+HOUR: Final = 3600.0
+DAY: Final = 24 * HOUR
 KEPT_RUN: Final = """
 INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal)
 VALUES (%(container_id)s, 'golden', %(setup)s, '{}', true, 'local:you')
@@ -192,6 +195,53 @@ async def test_what_came_due_is_enqueued_once_by_all_that_look_and_once_for_all_
     assert await look() == 0
     (count,) = await sql(db, "SELECT count(*) AS jobs FROM jobs WHERE kind = 'export'")
     assert count["jobs"] == 1
+
+
+async def test_the_summary_of_backups_shows_what_failed_and_what_is_overdue(
+    harness: WorkerHarness,
+) -> None:
+    db = harness.stack.db
+
+    async def summary() -> BackupSummary:
+        async with db.reading() as conn:
+            return await schedules.backups(conn)
+
+    async def look() -> None:
+        async with db.transaction() as conn:
+            await scheduler.schedule_backups(conn)
+
+    assert await summary() == BackupSummary(0, 0, 0.0, 0.0)
+    await sql(
+        db,
+        "UPDATE containers SET manifest = jsonb_set(manifest, '{backup,cron}', '\"0 3 * * *\"'), etag = 'cron'",
+    )
+    await look()
+    assert await summary() == BackupSummary(1, 0, 0.0, 0.0)
+
+    await sql(db, "UPDATE schedules SET last_at = last_at - interval '9 days'")
+    never_enqueued = await summary()
+    assert 8 * DAY <= never_enqueued.overdue_seconds <= 9 * DAY, "from the first one missed"
+    await look()
+    await sql(db, "UPDATE jobs SET created_at = created_at - interval '3 hours'")
+    assert (await summary()).overdue_seconds == pytest.approx(3 * HOUR, abs=60)
+
+    await harness.work(JobKind.EXPORT)
+    made = await summary()
+    assert (made.scheduled, made.failed, made.overdue_seconds) == (1, 0, 0.0)
+    assert made.oldest_success > 0
+
+    for payload, failed in ((ExportPayload(kept=True, verify=1), 0), (ExportPayload(kept=True), 1)):
+        async with db.transaction() as conn:
+            await request_export(conn, CONTAINER, payload, principal="local:you")
+        await sql(
+            db,
+            "UPDATE jobs SET state = 'failed', finished_at = clock_timestamp() WHERE state = 'queued'",
+        )
+        assert (await summary()).failed == failed
+    async with db.transaction() as conn:
+        await request_export(conn, CONTAINER, ExportPayload(kept=True), principal="local:you")
+    await harness.work(JobKind.EXPORT)
+    assert (await summary()).failed == 0, "a newer one was made"
 
 
 async def test_documents_whose_time_is_over_are_deleted_and_those_found_unchanged_stay(

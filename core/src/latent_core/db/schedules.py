@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from psycopg.rows import DictRow
+
 from latent_core.db.connection import Connection
+from latent_core.domain.manifest.model import first_due
 
 # One process at a time runs the schedules; a second one has nothing to do.
 TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(7804) AS mine, now() AS now"
@@ -20,6 +24,23 @@ ON CONFLICT (container_id, task) DO UPDATE SET cron = excluded.cron, last_at = e
 """
 
 DROP: Final = "DELETE FROM schedules WHERE container_id = %(container_id)s AND task = %(task)s"
+
+# A backup is an export job that keeps its archive; one that verifies a backup makes none. Jobs that failed are kept for
+# a month.
+BACKUPS: Final = """
+SELECT s.cron, s.last_at, now() AS now,
+       (SELECT max(a.created_at) FROM archives a WHERE a.kind = 'backup' AND a.container_id = s.container_id) AS made_at,
+       j.waits_since, j.failed_at
+FROM schedules s
+CROSS JOIN LATERAL (
+    SELECT min(created_at) FILTER (WHERE state IN ('queued', 'running')) AS waits_since,
+           max(finished_at) FILTER (WHERE state = 'failed') AS failed_at
+    FROM jobs
+    WHERE container_id = s.container_id AND state IN ('queued', 'running', 'failed') AND kind = 'export'
+      AND payload @> '{"kept": true, "verify": null}'
+) j
+WHERE s.task = 'backup'
+"""
 
 # Records expire with their corpus; documents that were never fetched have no age. A document with an accepted newer
 # version does not expire: its deletion would remove that version too.
@@ -39,6 +60,19 @@ WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND fetched_at < now() - make_int
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
                   AND j.state IN ('queued', 'running'))
 """
+
+
+@dataclass(frozen=True, slots=True)
+class BackupSummary:
+    """The scheduled backups of all containers."""
+
+    scheduled: int
+    failed: int
+    """Containers whose last backup failed."""
+    overdue_seconds: float
+    """Age of the oldest one that is due and not made: it waits, runs, or was never enqueued."""
+    oldest_success: float
+    """Unix time of the last backup, of the container where that is longest ago; 0 without any."""
 
 
 async def try_lock(conn: Connection) -> datetime | None:
@@ -62,6 +96,28 @@ async def keep(
 
 async def drop(conn: Connection, container_id: str, task: str) -> None:
     await conn.execute(DROP, {"container_id": container_id, "task": task})
+
+
+async def backups(conn: Connection) -> BackupSummary:
+    """For metrics."""
+    rows = await (await conn.execute(BACKUPS)).fetchall()
+    made = [row["made_at"] for row in rows if row["made_at"] is not None]
+    return BackupSummary(
+        scheduled=len(rows),
+        failed=sum(_last_failed(row["failed_at"], row["made_at"]) for row in rows),
+        overdue_seconds=max((_overdue_seconds(row) for row in rows), default=0.0),
+        oldest_success=min(made).timestamp() if made else 0.0,
+    )
+
+
+def _last_failed(failed_at: datetime | None, made_at: datetime | None) -> bool:
+    return failed_at is not None and (made_at is None or failed_at > made_at)
+
+
+def _overdue_seconds(row: DictRow) -> float:
+    """A schedule's ``last_at`` is the time up to which due backups were enqueued."""
+    since = (row["waits_since"], first_due(row["cron"], row["last_at"]))
+    return max(0.0, *(float((row["now"] - at).total_seconds()) for at in since if at is not None))
 
 
 async def expired(conn: Connection, container_id: str, days: int, limit: int) -> dict[UUID, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -49,6 +49,11 @@ class JobState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+
+Outcome = Literal["done", "failed", "retried", "paused", "cancelled", "lost"]
+"""How an attempt at a job ends. ``failed``: permanently. ``retried``: queued again, counted as an attempt. ``paused``:
+queued again, not counted, since the job is not the cause. ``cancelled``: by request or superseded by a newer job.
+``lost``: another worker may hold the job."""
 
 PRIORITY_NOW = 100
 """A user waits for it."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import random
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, LatentError, StoreFull, TimedOut, Unavailable
@@ -199,9 +199,3 @@ async def until_lost(
             )
         await asyncio.sleep(random() * pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-
-
-Outcome = Literal["done", "failed", "retried", "paused", "cancelled", "lost"]
-"""``failed``: permanently. ``retried``: queued again, counted as an attempt. ``paused``: queued again, not counted,
-since the job is not the cause. ``cancelled``: by request or superseded by a newer job. ``lost``: another worker may
-hold the job."""

@@ -16,9 +16,8 @@ from psycopg.types.json import Jsonb
 from latent_core.db import capacity
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import Issue, LatentError, StoreFull
-from latent_core.domain.job import ClaimedJob
+from latent_core.domain.job import ClaimedJob, Outcome
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
-from latent_core.queue.context import Outcome
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced, issue_of, stored
 
 MAX_PAUSED_SECONDS: Final = 24 * 3600.0

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 from latent_core.db.connection import Database
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
-from latent_core.domain.job import ClaimedJob, JobKind
+from latent_core.domain.job import ClaimedJob, JobKind, Outcome
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
-from latent_core.queue.context import JobContext, Outcome, until_lost
+from latent_core.queue.context import JobContext, until_lost
 from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import FINISH, end_cancelled, fenced, stored_list
 from latent_core.queue.lease import BEATS_PER_LEASE, Heartbeat, HeldClaim

@@ -30,13 +30,13 @@ from latent_core.search.ranking import (
 from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
 from latent_core.search.time_budget import CHANNELS, GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
-from latent_core.telemetry.metrics import Metrics
+from latent_core.telemetry.metrics import Metrics, SearchStage
 from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
 
 SLACK: Final = 5
 """Extra candidates, because some may vanish between join and hydration."""
 MAX_ROUNDS: Final = 12
-TOTAL: Final = "total"
+TOTAL: Final[SearchStage] = "total"
 """Stage label of the whole search, from plan to answer."""
 
 
@@ -47,7 +47,7 @@ class StageTimings:
         self._first = self._begun = perf_counter()
         self.stages: dict[str, float] = {}
 
-    def lap(self, stage: str) -> None:
+    def lap(self, stage: SearchStage) -> None:
         now = perf_counter()
         self.stages[stage] = round(self.stages.get(stage, 0.0) + (now - self._begun) * 1000, 3)
         self._begun = now

@@ -1,4 +1,4 @@
-"""Logs and metrics of a process, and the metrics server. Set up once, in a composition root."""
+"""Logs and metrics of a process. Set up once, in a composition root."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,15 +17,14 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
-    start_http_server,
+    disable_created_metrics,
 )
 from pydantic import SecretStr
 from pythonjsonlogger.json import JsonFormatter
 from typing_extensions import override
 
-from latent_core.domain.errors import Conflict, IssueCode
-from latent_core.domain.job import JobState
-from latent_core.settings import Settings
+from latent_core.domain.errors import IssueCode
+from latent_core.domain.job import JobKind, JobState, Outcome
 from latent_core.telemetry.redaction import HIDDEN, RUN, names_a_secret, redacted
 
 _BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
@@ -133,9 +132,26 @@ def set_up_logs(
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+# The time at which each counter began: one more series per counter, which nothing reads.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotation
+
+Surface = Literal["http", "mcp", "job"]
+"""Where an error occurred."""
+SearchStage = Literal[
+    "plan", "turn", "embed", "retrieve", "fuse", "hydrate", "rerank", "render", "total"
+]
+"""``total`` is the whole search, from plan to answer."""
+DEFAULT_EMBEDDER: Final = "local"
+"""That of manifests without one."""
+
+
 @dataclass
 class Metrics:
-    """The metrics of one process, in its own registry, so that a test can open two stacks."""
+    """The metrics of one process, in its own registry, so that a test can open two stacks.
+
+    Counters and histograms with labels have all their series from the start, at 0. ``rate()`` and ``increase()`` of
+    Prometheus do not count the first value of a series, so an event that begins a series would be lost.
+    """
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     embedded_texts: Counter = field(init=False)
@@ -155,6 +171,11 @@ class Metrics:
     vector_collections_bound: Gauge = field(init=False)
     service_up: Gauge = field(init=False)
     service_full: Gauge = field(init=False)
+    service_read_only: Gauge = field(init=False)
+    backup_schedules: Gauge = field(init=False)
+    backups_failed: Gauge = field(init=False)
+    backup_overdue: Gauge = field(init=False)
+    backup_last_success: Gauge = field(init=False)
     worker_seen: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -162,7 +183,27 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self._count_work(own)
         self._count_searches(own)
+        self._gauge_queue(own)
         self._gauge_services(own)
+        self._gauge_backups(own)
+        self._start_at_zero()
+
+    def _start_at_zero(self) -> None:
+        for kind in JobKind:
+            self.job_seconds.labels(kind.value)
+            for outcome in get_args(Outcome):
+                self.jobs.labels(kind.value, outcome)
+        for surface in get_args(Surface):
+            for code in IssueCode:
+                self.errors.labels(surface, code.value)
+        for stage in get_args(SearchStage):
+            self.search_seconds.labels(stage)
+        self.start_embedder(DEFAULT_EMBEDDER)
+
+    def start_embedder(self, name: str) -> None:
+        """Export the counters of an embedder before it is used."""
+        for counter in (self.embedded_texts, self.embedded_tokens, self.cached_texts):
+            counter.labels(name)
 
     def _count_work(self, own: dict[str, Any]) -> None:
         self.embedded_texts = Counter(
@@ -203,7 +244,7 @@ class Metrics:
             **own,
         )
 
-    def _gauge_services(self, own: dict[str, Any]) -> None:
+    def _gauge_queue(self, own: dict[str, Any]) -> None:
         self.queue_depth = Gauge("latent_queue_jobs", "Jobs by state", ["state"], **own)
         self.queue_age = Gauge(
             "latent_queue_oldest_seconds", "Age of the oldest queued job that may run", **own
@@ -222,6 +263,8 @@ class Metrics:
             "LLC_QDRANT_COLLECTIONS; 0 for the embedded engine, which has none",
             **own,
         )
+
+    def _gauge_services(self, own: dict[str, Any]) -> None:
         self.service_up = Gauge(
             "latent_service_up", "Whether a backing service answers", ["service"], **own
         )
@@ -231,9 +274,32 @@ class Metrics:
             ["service"],
             **own,
         )
+        self.service_read_only = Gauge(
+            "latent_service_read_only", "Whether a store refuses all writes", ["service"], **own
+        )
         self.worker_seen = Gauge(
             "latent_worker_seen_timestamp_seconds",
             "When the worker last reached its database",
+            **own,
+        )
+
+    def _gauge_backups(self, own: dict[str, Any]) -> None:
+        self.backup_schedules = Gauge(
+            "latent_backup_schedules", "Containers with a backup schedule", **own
+        )
+        self.backups_failed = Gauge(
+            "latent_backups_failed",
+            "Containers with a schedule whose last backup failed",
+            **own,
+        )
+        self.backup_overdue = Gauge(
+            "latent_backup_overdue_seconds",
+            "How long the oldest scheduled backup that is due has not been made",
+            **own,
+        )
+        self.backup_last_success = Gauge(
+            "latent_backup_last_success_timestamp_seconds",
+            "When the last backup was made, of the container with a schedule where that is longest ago; 0 without any",
             **own,
         )
 
@@ -243,34 +309,5 @@ class Metrics:
             self.queue_depth.labels(state.value).set(count)
         self.queue_age.set(oldest_queued_seconds)
 
-    def failed(self, surface: Literal["http", "mcp", "job"], code: IssueCode) -> None:
+    def failed(self, surface: Surface, code: IssueCode) -> None:
         self.errors.labels(surface, code.value).inc()
-
-
-logger = logging.getLogger(__name__)
-
-JOIN_SECONDS: Final = 5.0
-
-
-@contextmanager
-def metrics_served(settings: Settings, metrics: Metrics) -> Iterator[None]:
-    """Serve ``metrics`` during the block if a port is set; ``Conflict`` when it is in use."""
-    if settings.metrics_port is None:
-        yield
-        return
-    try:
-        server, thread = start_http_server(
-            settings.metrics_port, addr=settings.bind, registry=metrics.registry
-        )
-    except OSError as exc:
-        raise Conflict(
-            f"metrics cannot be served on port {settings.metrics_port} of {settings.bind} ({exc.strerror}); "
-            "choose another with LLC_METRICS_PORT"
-        ) from exc
-    logger.info("metrics_served", extra={"bind": settings.bind, "port": settings.metrics_port})
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(JOIN_SECONDS)

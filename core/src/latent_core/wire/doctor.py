@@ -26,9 +26,13 @@ class HealthAnswer(BaseModel):
     status: Literal["ok"] = "ok"
 
 
+ServiceState = Literal["ok", "down", "full", "read_only"]
+"""``full``: it refuses writes that need space. ``read_only``: it refuses all writes."""
+
+
 class ReadinessAnswer(BaseModel):
     status: Literal["ok", "degraded"]
-    services: dict[str, Literal["ok", "down"]]
+    services: dict[str, ServiceState]
 
 
 class ToolView(BaseModel):

@@ -51,10 +51,17 @@ SELECT count(*) AS others FROM spaces
 WHERE container_id = %(container_id)s AND id <> %(id)s AND coalesce(collection_id, id) = %(collection_id)s
 """
 
+EMBEDDERS: Final = "SELECT DISTINCT embedder FROM spaces ORDER BY embedder"
+
 REMOVE: Final = """
 WITH gone AS (DELETE FROM spaces WHERE id = %(id)s AND state = 'dropping' RETURNING id, container_id, shared)
 INSERT INTO former_spaces (id, container_id, shared) SELECT id, container_id, shared FROM gone ON CONFLICT DO NOTHING
 """
+
+
+async def embedders(conn: Connection) -> list[str]:
+    """The embedders of all spaces."""
+    return [row["embedder"] for row in await (await conn.execute(EMBEDDERS)).fetchall()]
 
 
 async def lock(conn: Connection, container_id: str) -> bool:

@@ -42,13 +42,18 @@ def check_cron(expression: str) -> str:
     return expression
 
 
+def first_due(expression: str, last: datetime) -> datetime | None:
+    """The first due time after ``last``; None for an expression that is never due."""
+    return next(CronSim(expression, last.astimezone(UTC)), None)
+
+
 def due_since(expression: str, last: datetime, now: datetime) -> datetime | None:
     """The latest due time after ``last`` and up to ``now``; None when there is none.
 
     Searches backwards from now, so a thousand missed times cost no more than one.
     """
     latest = next(CronSim(expression, now.astimezone(UTC), reverse=True), None)
-    exact = next(CronSim(expression, last.astimezone(UTC)), None)
+    exact = first_due(expression, last)
     if latest is None or exact is None or exact > now:
         return None
     return max(latest, exact)
