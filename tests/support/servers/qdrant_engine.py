@@ -262,7 +262,7 @@ class FakeQdrantEngine:
         self._spend("Read", kept, limits.read_rate_limit, len(request.ids))
         records = self._local.retrieve(
             name,
-            request.ids,
+            list(dict.fromkeys(request.ids)),
             with_payload=request.with_payload or False,
             with_vectors=request.with_vector or False,
         )
