@@ -33,6 +33,7 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
 from latent_core.db.migrate import current_revision, migrate
+from latent_core.db.start import await_server
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
@@ -114,7 +115,9 @@ class Stack:
         failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
             if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
-                await current_revision(settings.postgres_dsn.get_secret_value())
+                dsn = settings.postgres_dsn.get_secret_value()
+                await await_server(dsn)
+                await current_revision(dsn)
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             holder, policy = await _identity(settings, db)
@@ -189,6 +192,8 @@ async def adopt(settings: Settings) -> Installation:
             "nothing to adopt: vectors and blobs are embedded, in the data directory. `latent adopt` is for "
             "LLC_QDRANT_URL and LLC_S3_ENDPOINT"
         )
+    if settings.postgres_dsn is not None:
+        await await_server(settings.postgres_dsn.get_secret_value())
     async with AsyncExitStack() as services:
         place = await open_place(services, settings)
         db = await _open_database(services, settings, place, "adopt")

@@ -68,6 +68,7 @@ class Gauges:
         up = dict(zip(probes, states, strict=True))
         for name, answers in up.items():
             stack.metrics.service_up.labels(name).set(answers)
+        stack.metrics.postgres_read_only.set(stack.db.read_only)
         return up
 
     async def _queue(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,10 +14,12 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.queue.runner import Runner, counting
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.stop import stop_signals
 from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics, metrics_served, set_up_logs
+from latent_core.telemetry.outage import OutageLog
 from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding
@@ -36,12 +37,15 @@ SEEN_SECONDS: Final = 10.0
 async def keep_seen(db: Database, metrics: Metrics) -> None:
     """Record the time whenever the database answers: a worker that hangs or is disconnected does not. Until
     cancelled."""
+    outages = OutageLog(logger, failed="database_unreachable", recovered="database_reachable")
     while True:
         try:
             await db.ping()
             metrics.worker_seen.set_to_current_time()
+            outages.succeeded()
         except LatentError as exc:
-            logger.warning("database_unreachable", extra={"cause": str(exc)})
+            outages.failed(str(exc))
+        metrics.postgres_read_only.set(db.read_only)
         await asyncio.sleep(SEEN_SECONDS)
 
 
@@ -106,14 +110,13 @@ async def run(settings: Settings) -> None:
     set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with (
-        tracing(settings, "latent-worker"),
-        Stack.open(settings, name="worker") as stack,
-        working(settings, stack),
-    ):
-        with metrics_served(settings, stack.metrics):
-            await stop.wait()
+    with stop_signals() as stop:
+        async with (
+            tracing(settings, "latent-worker"),
+            Stack.open(settings, name="worker") as stack,
+            working(settings, stack),
+        ):
+            requested = asyncio.Event()
+            stop.gracefully(requested.set)
+            with metrics_served(settings, stack.metrics):
+                await requested.wait()

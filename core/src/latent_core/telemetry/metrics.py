@@ -129,8 +129,10 @@ def set_up_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic.runtime.migration"):
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # The pool warns of each attempt to connect. ``postgres_unreachable`` is logged once per outage.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 @dataclass
@@ -153,6 +155,7 @@ class Metrics:
     oldest_transaction: Gauge = field(init=False)
     service_up: Gauge = field(init=False)
     service_full: Gauge = field(init=False)
+    postgres_read_only: Gauge = field(init=False)
     worker_seen: Gauge = field(init=False)
 
     def __post_init__(self) -> None:
@@ -216,6 +219,11 @@ class Metrics:
             "latent_service_full",
             "Whether a store was full within the last minute, or has too little space on this disk",
             ["service"],
+            **own,
+        )
+        self.postgres_read_only = Gauge(
+            "latent_postgres_read_only",
+            "Whether Postgres accepts reads only: a standby, a full disk, or a setting",
             **own,
         )
         self.worker_seen = Gauge(

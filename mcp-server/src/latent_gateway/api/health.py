@@ -14,6 +14,9 @@ from latent_gateway.context import Caller, Shared
 
 router = APIRouter(tags=["health"])
 
+READ_ONLY: Final = "read-only"
+"""Searches are answered, and nothing can be stored."""
+
 
 DEGRADED: Final[dict[int | str, dict[str, Any]]] = {
     503: {"description": "A backing service does not answer", "model": ReadinessAnswer}
@@ -38,8 +41,11 @@ async def readyz(shared: Shared) -> Response:
     up = await shared.gauges.services()
     ready = all(up.values())
     states = {name: "ok" if answers else "down" for name, answers in up.items()}
+    if up["postgres"] and shared.stack.db.read_only:
+        states["postgres"] = READ_ONLY
+    whole = all(state == "ok" for state in states.values())
     return JSONResponse(
-        {"status": "ok" if ready else "degraded", "services": states}, 200 if ready else 503
+        {"status": "ok" if whole else "degraded", "services": states}, 200 if ready else 503
     )
 
 
