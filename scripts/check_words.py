@@ -227,15 +227,25 @@ def log_events(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None or not file.is_product:
         return
     for node in ast.walk(file.tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        if not isinstance(node, ast.Call):
             continue
-        if node.func.attr not in LOG_METHODS or not _is_logger(node.func.value):
-            continue
-        event = node.args[1 if node.func.attr == "log" else 0] if node.args else None
-        name = event.value if isinstance(event, ast.Constant) else None
-        if not isinstance(name, str) or not EVENT.fullmatch(name) or is_banned(name):
-            text = ast.unparse(event) if event is not None else "no event"
-            yield file.found("log-event", node.lineno, text)
+        for event in _events(node):
+            name = event.value if isinstance(event, ast.Constant) else None
+            if not isinstance(name, str) or not EVENT.fullmatch(name) or is_banned(name):
+                text = ast.unparse(event) if event is not None else "no event"
+                yield file.found("log-event", node.lineno, text)
+
+
+def _events(call: ast.Call) -> Iterator[ast.expr | None]:
+    """The events that a call names: one of a logger, or the pair of an ``OutageLog``, which logs its attributes."""
+    if isinstance(call.func, ast.Name) and call.func.id == "OutageLog":
+        yield from (word.value for word in call.keywords)
+    elif isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS:
+        if not _is_logger(call.func.value):
+            return
+        event = call.args[1 if call.func.attr == "log" else 0] if call.args else None
+        if not isinstance(event, ast.Attribute):
+            yield event
 
 
 def blanked(path: str, text: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from latent_cli.main import COMMANDS, module_of
+from latent_client import retry
 from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, TimedOut, Unavailable
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
@@ -98,13 +99,37 @@ def test_what_cannot_be_understood_is_one_line_and_exit_code_2(
     assert not gateway.requests
 
 
-@pytest.mark.parametrize("error", [NotFound("a"), OutOfSpace("b"), TimedOut("c"), Unavailable("d")])
+@pytest.mark.parametrize("error", [NotFound("a"), OutOfSpace("b"), TimedOut("c")])
 def test_an_error_of_the_gateway_is_exit_code_1(
     error: LatentError, latent: Latent, gateway: FakeGateway
 ) -> None:
     gateway.failures = [("GET .*", failure(error))]
     result = latent("container", "list")
     assert (result.code, result.out, result.err) == (1, "", f"latent: {error.message}\n")
+
+
+def test_a_gateway_that_is_not_available_is_tried_again_with_one_line_on_stderr(
+    latent: Latent, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    gateway.failures = [("GET .*", failure(Unavailable("Postgres is not available")))] * 2
+    result = latent("container", "list", "--json")
+    assert result.code == 0
+    assert [one["id"] for one in result.json["containers"]] == ["notes"]
+    assert result.err == (
+        "latent: Postgres is not available; trying again in 0 s (attempt 2 of 8)\n"
+    )
+
+
+def test_a_gateway_that_stays_unavailable_is_exit_code_1(
+    latent: Latent, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "FIRST_PAUSE", 0.001)
+    gateway.failures = [("GET .*", failure(Unavailable("away")))] * retry.MAX_ATTEMPTS
+    result = latent("container", "list")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.splitlines()[-1] == "latent: away"
+    assert not gateway.failures
 
 
 def test_with_json_an_error_is_an_issue_on_stdout_too(latent: Latent) -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from latent_core.db import start
 from latent_core.runtime.data_directory import DataDirectory
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
@@ -35,9 +36,12 @@ def test_migrate_brings_a_server_to_the_current_schema(
 def test_migrate_names_a_server_that_is_not_there(
     latent: Latent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(start, "WAIT_SECONDS", 0.0)
     monkeypatch.setenv("LLC_POSTGRES_DSN", "host=127.0.0.1 port=9 user=nobody password=hunter2")
     result = latent("migrate")
     assert result.code == 1
+    assert "Connection refused" in result.err
+    assert "check LLC_POSTGRES_DSN" in result.err
     assert result.err.count("\n") == 1
     assert "hunter2" not in result.err
 

@@ -19,7 +19,7 @@ from latent_client import (
 )
 from latent_client.folder import name_of
 from latent_client.folder_listing import parts
-from latent_core.domain.errors import Conflict, Invalid, NotFound, RateLimited, Unavailable
+from latent_core.domain.errors import Conflict, Invalid, NotFound, OutOfSpace, RateLimited
 from latent_core.domain.job import JobState
 from latent_core.wire.documents import ListedFile
 from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
@@ -263,9 +263,9 @@ async def test_a_file_that_is_refused_is_reported_and_the_others_go_on(
     ]
 
 
-@pytest.mark.parametrize("error", [Unavailable("away"), Conflict("the container is readonly")])
+@pytest.mark.parametrize("error", [OutOfSpace("full"), Conflict("the container is readonly")])
 async def test_what_concerns_all_files_ends_the_run(
-    error: Unavailable | Conflict, client: AsyncClient, gateway: FakeGateway, museum: Path
+    error: OutOfSpace | Conflict, client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
     gateway.failures = [(UPLOADS, failure(error))]
     with pytest.raises(type(error)):

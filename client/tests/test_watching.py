@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from latent_client import AsyncClient
+from latent_client import AsyncClient, retry
 from latent_client.folder_watch import (
     WatchChange,
     WatchEvent,
@@ -119,8 +119,9 @@ async def test_what_is_ignored_disturbs_nobody_until_the_rules_change(
 
 
 async def test_a_watch_waits_for_an_unreachable_gateway(
-    client: AsyncClient, gateway: FakeGateway, museum: Path
+    client: AsyncClient, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retry, "MAX_ATTEMPTS", 1)
     async with watching(client, museum) as recorded:
         gateway.failures = [("POST .*/listing", failure(Unavailable("restarting")))] * 3
         (museum / "new.md").write_text("new", encoding="utf-8")

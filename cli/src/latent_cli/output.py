@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,8 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from latent_client.retry import MAX_ATTEMPTS, RetryNotice
+
 UNCUT: Final = 1000
 """Width if stdout is not a terminal: programs get no wrapped or truncated lines."""
+SECONDS_BETWEEN_NOTES: Final = 1.0
 _CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 _CONTROLS_OF_TEXT: Final = {c: r for c, r in _CONTROLS.items() if chr(c) not in "\n\t"}
 
@@ -28,6 +32,25 @@ def answers() -> Console:
 def notes() -> Console:
     """The console for progress and remarks, on stderr."""
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+class RetryNotes:
+    """Tells on stderr that a call is sent again. Concurrent calls share a line."""
+
+    def __init__(self) -> None:
+        self._quiet_until = 0.0
+
+    def __call__(self, notice: RetryNotice) -> None:
+        now = time.monotonic()
+        if notice.absent or now < self._quiet_until:
+            return
+        self._quiet_until = now + max(notice.seconds, SECONDS_BETWEEN_NOTES)
+        message = safe(" ".join(notice.error.message.split()))
+        notes().print(
+            f"latent: {message}; trying again in {notice.seconds:.0f} s "
+            f"(attempt {notice.attempt} of {MAX_ATTEMPTS})",
+            soft_wrap=True,
+        )
 
 
 def safe(text: str, *, lines: bool = False) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from latent_cli.output import answers, emit
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.runtime import process
 from latent_core.settings import Settings, load_settings
 
@@ -69,13 +69,27 @@ def run_migrate(settings: Settings) -> MigrationResult:
 
 
 async def _migrate(settings: Settings) -> MigrationResult:
+    from latent_core.runtime.stop import stop_signals
+    from latent_core.telemetry.metrics import set_up_logs
+
+    set_up_logs(settings.log_format)
+    with stop_signals():
+        return await _migrated(settings)
+    raise Unavailable(
+        "stopped by a signal. Revisions that had begun are applied; run `latent migrate` for the others"
+    )
+
+
+async def _migrated(settings: Settings) -> MigrationResult:
     from latent_core.db.migrate import migrate
+    from latent_core.db.start import await_server
     from latent_core.runtime.data_directory import DataDirectory
     from latent_core.runtime.postgres import EmbeddedPostgres
 
     if settings.postgres_dsn is not None:
-        applied = await migrate(settings.postgres_dsn.get_secret_value())
-        return MigrationResult(database="LLC_POSTGRES_DSN", applied=applied)
+        dsn = settings.postgres_dsn.get_secret_value()
+        await await_server(dsn)
+        return MigrationResult(database="LLC_POSTGRES_DSN", applied=await migrate(dsn))
     with DataDirectory(settings.data_dir) as folder:
         async with EmbeddedPostgres(folder.path) as postgres:
             applied = await migrate(postgres.dsn)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from latent_cli.output import RetryNotes
 from latent_client import AsyncClient
 from latent_core.domain.errors import Unauthorized
 from latent_core.runtime.process import remember_absent
@@ -32,7 +33,7 @@ def token_of(settings: Settings) -> str | None:
 
 async def _ask(settings: Settings, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     token = token_of(settings)
-    async with AsyncClient(settings.gateway_url, token) as client:
+    async with AsyncClient(settings.gateway_url, token, on_retry=RetryNotes()) as client:
         try:
             return await work(client)
         except Unauthorized as exc:

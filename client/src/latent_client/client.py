@@ -19,6 +19,7 @@ from latent_client.files import read_blocks
 from latent_client.folder import IndexReport, ensure_index_up_to_date
 from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
+from latent_client.retry import OnRetry
 from latent_client.transfers import TransferCalls
 from latent_client.transport import Blob, Transport, part
 from latent_client.waiting import HOUR
@@ -62,9 +63,16 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
+        self,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        on_retry: OnRetry | None = None,
     ) -> None:
-        self._transport = Transport(url, token, timeout_seconds)
+        """``on_retry`` is called before a call is sent again: calls that may be repeated are, while the gateway is
+        not available, for at most ``timeout_seconds``."""
+        self._transport = Transport(url, token, timeout_seconds, on_retry)
 
     @property
     def url(self) -> str:
@@ -129,7 +137,8 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
             f"/v1/containers/{part(container_id)}/uploads",
             query={"filename": filename or file.name},
             headers={"Content-Type": mime},
-            body=read_blocks(file),
+            body=lambda: read_blocks(file),
+            repeatable=True,  # an upload that nothing refers to is removed
         )
         return answer.upload
 

@@ -16,6 +16,10 @@ class GatewayUnreachable(Unavailable):
     """No gateway answers at the address."""
 
 
+class ConnectionLost(Unavailable):
+    """The connection broke before the answer was complete: the gateway may have received the call."""
+
+
 def from_response(response: httpx.Response) -> LatentError:
     """The error of a 4xx or 5xx answer, with the server's message. Its body must be read already."""
     body = _json(response)
@@ -27,8 +31,11 @@ def from_response(response: httpx.Response) -> LatentError:
     if len(issues) > 1:
         details.setdefault("issues", issues)
     kind = error_class(response.status_code, first.get("code"))
+    seconds = _retry_after(response)
     if kind is RateLimited:
-        details.setdefault("retry_after", _seconds(response.headers.get("retry-after")))
+        details.setdefault("retry_after", 1.0 if seconds is None else seconds)
+    elif seconds is not None:
+        details.setdefault("retry_after", seconds)
     return kind(str(first.get("message") or _unexplained(response)), **details)
 
 
@@ -53,7 +60,7 @@ def from_failure(exc: httpx.HTTPError, url: str) -> LatentError:
     if isinstance(exc, httpx.TimeoutException):
         return TimedOut(f"{url} did not answer in time; try again or check its log", url=url)
     reason = str(exc) or type(exc).__name__
-    return Unavailable(f"the connection to {url} was lost ({reason}); try again", url=url)
+    return ConnectionLost(f"the connection to {url} was lost ({reason}); try again", url=url)
 
 
 def _classes(root: type[LatentError]) -> Iterator[type[LatentError]]:
@@ -79,9 +86,9 @@ def _unexplained(response: httpx.Response) -> str:
     )
 
 
-def _seconds(header: str | None) -> float:
-    """``Retry-After`` in seconds; 1 if the header is absent or a date."""
+def _retry_after(response: httpx.Response) -> float | None:
+    """``Retry-After`` in seconds; None if the header is absent or a date."""
     try:
-        return max(float(header or 1), 0.0)
-    except ValueError:
-        return 1.0
+        return max(float(response.headers["retry-after"]), 0.0)
+    except (KeyError, ValueError):
+        return None

@@ -61,7 +61,7 @@ class TransferCalls(ClientCalls):
             "policy": policy,
         }
         return await self._transport.ask(
-            ImportAnswer, "POST", "/v1/imports", query=query, body=read_blocks(file)
+            ImportAnswer, "POST", "/v1/imports", query=query, body=lambda: read_blocks(file)
         )
 
     async def backups(self, container_id: str | None = None) -> list[ArchiveView]:

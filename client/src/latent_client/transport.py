@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from ipaddress import ip_address
@@ -13,7 +13,8 @@ from urllib.parse import quote
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from latent_client.errors import GatewayUnreachable, from_failure, from_response
+from latent_client.errors import from_failure, from_response
+from latent_client.retry import OnRetry, Retries
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.wire.base import PagedEnvelope
 
@@ -21,8 +22,7 @@ PAGE: Final = 200
 P = TypeVar("P", bound=PagedEnvelope)
 
 CONNECT_SECONDS: Final = 5.0
-RECONNECT_PAUSES: Final = (0.1, 0.3)
-"""Seconds before a repeatable call is retried if the gateway does not answer."""
+SERVICE_UNAVAILABLE: Final = 503
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
 
 Query = Mapping[str, str | int | list[str] | None]
@@ -37,10 +37,15 @@ class Blob(BaseModel):
 
 
 class Transport:
-    """A connection pool to one gateway. Its owner closes it."""
+    """A connection pool to one gateway. Its owner closes it. ``on_retry`` is called before a call is sent again."""
 
-    def __init__(self, url: str, token: str | None, timeout_seconds: float) -> None:
+    def __init__(
+        self, url: str, token: str | None, timeout_seconds: float, on_retry: OnRetry | None = None
+    ) -> None:
         self.url = _checked(url)
+        self._retry_seconds = timeout_seconds
+        self._on_retry = on_retry
+        self._answered = False
         headers = {"User-Agent": f"latent-client/{version('latent-client')}"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -79,7 +84,7 @@ class Transport:
         *,
         query: Query | None = None,
         json: Any = None,
-        body: AsyncIterator[bytes] | None = None,
+        body: Callable[[], AsyncIterator[bytes]] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
         accept: frozenset[int] = frozenset(),
@@ -87,20 +92,23 @@ class Transport:
     ) -> httpx.Response:
         """Send a request. Returns the answer if its status is 2xx or in ``accept``.
 
-        A ``repeatable`` call is sent again if the gateway does not answer; by default the method decides.
-        ``read_seconds`` is the minimum read timeout.
+        A ``repeatable`` call is sent again if the gateway is not available (see ``retry``); by default the method
+        decides. ``read_seconds`` is the minimum read timeout.
         """
-        request = self._http.build_request(
-            method,
-            path,
-            params=_given(query),
-            json=json,
-            content=body,
-            headers=headers,
-            timeout=self._timeout_for(read_seconds),
-        )
+
+        def build() -> httpx.Request:
+            return self._http.build_request(
+                method,
+                path,
+                params=_given(query),
+                json=json,
+                content=body() if body is not None else None,
+                headers=headers,
+                timeout=self._timeout_for(read_seconds),
+            )
+
         safe = method in SAFE_METHODS if repeatable is None else repeatable
-        response = await self._send(request, RECONNECT_PAUSES if safe else ())
+        response = await self._send(build, accept) if safe else await self._once(build())
         if response.is_success or response.status_code in accept:
             return response
         raise from_response(response)
@@ -114,9 +122,14 @@ class Transport:
 
     async def fetch(self, url: str) -> httpx.Response:
         """The answer of a signed link. The token is not sent, since the link may point to another host."""
-        request = self._http.build_request("GET", _checked(url))
-        request.headers.pop("Authorization", None)
-        response = await self._send(request, RECONNECT_PAUSES)
+        checked = _checked(url)
+
+        def build() -> httpx.Request:
+            request = self._http.build_request("GET", checked)
+            request.headers.pop("Authorization", None)
+            return request
+
+        response = await self._send(build, frozenset())
         if response.is_success:
             return response
         raise from_response(response)
@@ -162,19 +175,32 @@ class Transport:
         except httpx.HTTPError as exc:
             raise from_failure(exc, self._base) from exc
 
-    async def _send(self, request: httpx.Request, pauses: tuple[float, ...]) -> httpx.Response:
-        for pause in pauses:
+    async def _send(
+        self, build: Callable[[], httpx.Request], accept: frozenset[int]
+    ) -> httpx.Response:
+        """Send a call that may be repeated, until it is answered or the retries are used up."""
+        retries = Retries(self._retry_seconds, answered=self._answered)
+        while True:
             try:
-                return await self._once(request)
-            except GatewayUnreachable:
-                await asyncio.sleep(pause)
-        return await self._once(request)
+                response = await self._once(build())
+                if response.status_code != SERVICE_UNAVAILABLE or response.status_code in accept:
+                    return response
+                raise from_response(response)
+            except Unavailable as error:
+                notice = retries.after(error)
+                if notice is None:
+                    raise
+            if self._on_retry is not None:
+                self._on_retry(notice)
+            await asyncio.sleep(notice.seconds)
 
     async def _once(self, request: httpx.Request) -> httpx.Response:
         try:
-            return await self._http.send(request)
+            response = await self._http.send(request)
         except httpx.HTTPError as exc:
             raise from_failure(exc, self._base) from exc
+        self._answered = True
+        return response
 
     @property
     def _base(self) -> str:

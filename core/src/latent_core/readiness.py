@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from latent_core.blobs.port import BlobStore
-from latent_core.db.capacity import CapacityGuard, is_read_only
+from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.domain.errors import LatentError, NotFound, Service
 from latent_core.domain.ids import Sha256
@@ -55,7 +55,6 @@ class Readiness:
             "qdrant": _Probe("qdrant", self._qdrant),
             "minio": _Probe("minio", self._minio),
         }
-        self._read_only = False
         self._look: asyncio.Task[dict[Service, ServiceState]] | None = None
 
     async def answer(self) -> tuple[bool, ReadinessAnswer]:
@@ -78,7 +77,7 @@ class Readiness:
         answers = await asyncio.gather(*(probe.answers() for probe in self._probes.values()))
         up = dict(zip(self._probes, answers, strict=True))
         full, metrics = self._capacity.known_full(), self._metrics
-        read_only = up["postgres"] and self._read_only
+        read_only = up["postgres"] and self._db.read_only
         metrics.service_read_only.labels("postgres").set(read_only)
         for service, answered in up.items():
             metrics.service_up.labels(service).set(answered)
@@ -90,8 +89,8 @@ class Readiness:
         return states | {"postgres": "read_only"} if read_only else states
 
     async def _postgres(self) -> None:
+        await self._db.ping()
         async with self._db.reading() as conn:
-            self._read_only = await is_read_only(conn)
             await self._capacity.look(conn)
 
     async def _qdrant(self) -> None:

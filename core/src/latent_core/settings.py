@@ -321,6 +321,11 @@ class Settings(BaseSettings):
         return JOBS_THAT_WAIT if remote else JOBS_THAT_WORK
 
     @property
+    def search_seconds(self) -> float:
+        """The deadline of a search."""
+        return self.search_timeout_ms / 1000
+
+    @property
     def gateway_url(self) -> str:
         return (self.url or f"http://{self.bind}:{self.port}").rstrip("/")
 

@@ -33,6 +33,7 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
 from latent_core.db.schema import is_newest
+from latent_core.db.start import await_server
 from latent_core.domain.errors import Conflict, Invalid, Misconfigured, TimedOut, Unavailable
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
@@ -122,7 +123,9 @@ class Stack:
         failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
             if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
-                await _refuse_old(settings.postgres_dsn.get_secret_value())
+                dsn = settings.postgres_dsn.get_secret_value()
+                await await_server(dsn)
+                await _refuse_old(dsn)
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             holder, policy = await _identity(settings, db)
@@ -246,6 +249,8 @@ async def adopt(settings: Settings) -> Installation:
             "nothing to adopt: vectors and blobs are embedded, in the data directory. `latent adopt` is for "
             "LLC_QDRANT_URL and LLC_S3_ENDPOINT"
         )
+    if settings.postgres_dsn is not None:
+        await await_server(settings.postgres_dsn.get_secret_value())
     async with AsyncExitStack() as services:
         place = await open_place(services, settings)
         db = await _open_database(services, settings, place, "adopt")

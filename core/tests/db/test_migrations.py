@@ -6,20 +6,26 @@ import asyncio
 import re
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import Connection
 
+from latent_core.db import migrate as migration
 from latent_core.db.migrate import (
+    LOCK_KEY,
     current_revision,
     head_revision,
     migrate,
     migrations_folder,
     pending,
 )
-from latent_core.domain.errors import Conflict, Unavailable
+from latent_core.domain.errors import Conflict, TimedOut, Unavailable
 from latent_core.runtime.cluster import programs
+from tests.support.queue import until
 
 GOLDEN = Path(__file__).with_name("schema.sql.golden")
 NOISE = re.compile(
@@ -78,6 +84,73 @@ async def test_of_several_that_migrate_at_once_one_does_it_and_the_others_wait(
     output, _ = await asyncio.wait_for(other.communicate(), 60)
     counts = sorted([int(output), *map(len, applied)])
     assert counts == [0, 0, 0, len(list((migrations_folder() / "versions").glob("*.py")))]
+
+
+def lock_taken(dsn: str) -> psycopg.Connection:
+    """The lock of a process that migrates."""
+    conn = psycopg.connect(dsn, autocommit=True, application_name="latent migrate elsewhere")
+    conn.execute("SELECT pg_advisory_lock(%s)", [LOCK_KEY])
+    return conn
+
+
+async def test_who_waits_for_a_migration_logs_who_holds_the_lock(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(migration, "FIRST_NOTE_SECONDS", 0.05)
+    monkeypatch.setattr(migration, "SECONDS_BETWEEN_NOTES", 60.0)
+    with lock_taken(empty_dsn) as holder:
+        waiting = asyncio.create_task(migrate(empty_dsn))
+        await until(lambda: "waiting_for_migration" in caplog.text)
+        pid = holder.info.backend_pid
+    assert await waiting
+    (record,) = [r for r in caplog.records if r.message == "waiting_for_migration"]
+    assert "latent migrate elsewhere from " in vars(record)["holder"]
+    assert f"pid {pid} in Postgres" in vars(record)["holder"]
+
+
+async def test_the_wait_for_a_migration_is_bounded(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migration, "LOCK_SECONDS", 0.2)
+    with lock_taken(empty_dsn), pytest.raises(TimedOut, match="latent migrate elsewhere"):
+        await migrate(empty_dsn)
+
+
+async def test_a_cancellation_ends_the_wait_for_a_migration(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(migration, "FIRST_NOTE_SECONDS", 0.0)
+    with lock_taken(empty_dsn):
+        waiting = asyncio.create_task(migrate(empty_dsn))
+        await until(lambda: "waiting_for_migration" in caplog.text)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await current_revision(empty_dsn) is None
+
+
+async def test_a_cancelled_migration_finishes_what_it_began_before_the_lock_is_free(
+    empty_dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade, begun = migration._upgrade, threading.Event()
+
+    def slowly(connection: Connection) -> list[str]:
+        begun.set()
+        time.sleep(0.3)
+        return upgrade(connection)
+
+    monkeypatch.setattr(migration, "_upgrade", slowly)
+    applying = asyncio.create_task(migrate(empty_dsn))
+    await asyncio.to_thread(begun.wait)
+    applying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await applying
+    assert await pending(empty_dsn) == []
+
+
+async def test_a_current_database_is_not_locked(dsn: str) -> None:
+    with lock_taken(dsn):
+        assert await migrate(dsn) == []
 
 
 async def test_a_database_of_a_newer_release_is_refused(dsn: str) -> None:

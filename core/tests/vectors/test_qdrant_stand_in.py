@@ -248,7 +248,7 @@ def test_every_other_path_needs_the_key_even_if_there_is_nothing() -> None:
         assert answer.json()["status"]["error"] == "Forbidden: Global manage access is required"
 
 
-def test_readiness_is_told_without_json() -> None:
+def test_readiness_is_plain_text() -> None:
     with QdrantServer() as server:
         server.ready = False
         answer = httpx.get(f"{server.url}/readyz")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
@@ -18,6 +17,7 @@ from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.stop import StopSignal, stop_signals
 from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
@@ -122,7 +122,12 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     routes = chain.from_iterable(module.router.routes for module in ROUTERS)
     requests.start_at_zero(documented_answers(routes))
     # The last one is the outermost.
-    app.add_middleware(AuthMiddleware, check=tokens.authenticate, count=quotas.take_request)
+    app.add_middleware(
+        AuthMiddleware,
+        check=tokens.authenticate,
+        count=quotas.take_request,
+        search_seconds=settings.search_seconds,
+    )
     app.add_middleware(McpGuard, names=GatewayNames.of(settings))
     app.add_middleware(CompressionMiddleware)
     app.add_middleware(TelemetryMiddleware, metrics=requests)
@@ -140,8 +145,19 @@ async def serve(
     if companion is None:
         _refuse_to_be_alone(settings)
     listening = _listen(settings)
-    stop = _Stop()
     try:
+        await _run(settings, listening, announce, companion)
+    finally:
+        listening.close()
+
+
+async def _run(
+    settings: Settings,
+    listening: socket.socket,
+    announce: Announce,
+    companion: Companion | None,
+) -> None:
+    with stop_signals() as stop:
         async with AsyncExitStack() as running:
             await running.enter_async_context(
                 tracing(settings, "latent" if companion else "latent-gateway")
@@ -161,11 +177,6 @@ async def serve(
             if companion is not None:
                 await running.enter_async_context(companion(settings, stack))
             await _answer(settings, stack, listening, announce, stop)
-    except asyncio.CancelledError:
-        if not stop.requested:
-            raise
-    finally:
-        listening.close()
 
 
 def _refuse_to_be_alone(settings: Settings) -> None:
@@ -207,10 +218,15 @@ async def _answer(
     stack: Stack,
     listening: socket.socket,
     announce: Announce,
-    stop: _Stop,
+    stop: StopSignal,
 ) -> None:
     server = _Server(server_config(settings, create_app(settings, stack)))
-    stop.softly(server, stack)
+
+    def end() -> None:
+        stack.closing.set()  # streams end first, so that they do not delay the shutdown
+        server.should_exit = True
+
+    stop.gracefully(end)
     task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
@@ -242,31 +258,3 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-class _Stop:
-    """The action of SIGINT and SIGTERM: abort a start, or shut down gracefully once the gateway answers."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._starting = asyncio.current_task()
-        self._softly: Callable[[], None] | None = None
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._ask)
-
-    def softly(self, server: uvicorn.Server, stack: Stack) -> None:
-        """From now on, shut down gracefully. Streams end first, so that they do not delay the shutdown."""
-
-        def stop() -> None:
-            stack.closing.set()
-            server.should_exit = True
-
-        self._softly = stop
-
-    def _ask(self) -> None:
-        first, self.requested = not self.requested, True
-        if self._softly is not None:
-            self._softly()
-        elif first and self._starting is not None:
-            self._starting.cancel()

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import orjson
 import psycopg
+from psycopg.conninfo import make_conninfo
 
 from latent_core.runtime.account import ServerAccount, open_path, open_programs, own, server_account
 from latent_core.runtime.cluster import MAJOR_VERSION, programs
@@ -70,16 +71,47 @@ def postgres_server(binaries: Path) -> Iterator[str]:
     try:
         account = server_account(folder / "data")
         data, password = _initialised(binaries, folder, account)
-        port = _free_port()
-        log = (folder / "log").open("ab")
-        options = {**_SETTINGS, "port": str(port)}
-        argv = [str(binaries / "postgres"), "-D", str(data)]
-        argv += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
-        process = subprocess.Popen(argv, stdout=log, stderr=log, cwd=data, **_as(account))
-        try:
-            dsn = f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
-            _await(process, dsn, folder / "log")
+        port = free_port()
+        dsn = f"postgresql://{USER}:{password}@127.0.0.1:{port}/postgres"
+        with _running(binaries, data, port, dsn, account):
             yield dsn
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def standby(binaries: Path, primary: str) -> Iterator[str]:
+    """A hot standby of ``primary``, which follows it until it is promoted; its DSN."""
+    folder = Path(tempfile.mkdtemp(prefix="latent-pg-"))
+    try:
+        account = server_account(folder / "data")
+        folder.chmod(0o711)
+        data = folder / "data"
+        argv = [str(binaries / "pg_basebackup"), "-d", primary, "-D", str(data), "-R", "--no-sync"]
+        subprocess.run([*argv, "--checkpoint=fast"], check=True)
+        own(data, account)
+        open_path(data, account)
+        port = free_port()
+        dsn = make_conninfo(primary, port=port)
+        with _running(binaries, data, port, dsn, account):
+            yield dsn
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _running(
+    binaries: Path, data: Path, port: int, dsn: str, account: ServerAccount | None
+) -> Iterator[None]:
+    log = data.parent / "log"
+    options = {**_SETTINGS, "port": str(port)}
+    argv = [str(binaries / "postgres"), "-D", str(data)]
+    argv += [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
+    with log.open("ab") as out:
+        process = subprocess.Popen(argv, stdout=out, stderr=out, cwd=data, **as_account(account))
+        try:
+            _await(process, dsn, log)
+            yield
         finally:
             process.send_signal(signal.SIGINT)
             try:
@@ -87,9 +119,6 @@ def postgres_server(binaries: Path) -> Iterator[str]:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            log.close()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _initialised(binaries: Path, folder: Path, account: ServerAccount | None) -> tuple[Path, str]:
@@ -105,18 +134,18 @@ def _initialised(binaries: Path, folder: Path, account: ServerAccount | None) ->
     given.chmod(0o644)
     argv = [str(binaries / "initdb"), "-D", str(data), f"--username={USER}", "--encoding=UTF8"]
     argv += ["--locale=C", "--auth=scram-sha-256", f"--pwfile={given}", "--no-sync"]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, cwd=data, **_as(account))
+    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, cwd=data, **as_account(account))
     given.unlink()
     return data, password
 
 
-def _as(account: ServerAccount | None) -> dict[str, Any]:
+def as_account(account: ServerAccount | None) -> dict[str, Any]:
     if account is None:
         return {}
     return {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

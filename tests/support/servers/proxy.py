@@ -1,4 +1,4 @@
-"""A way to the database that can be shut, or fall silent, while tests look on."""
+"""A way to the database that can be shut, fall silent or slow, while tests look on."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ class DatabaseProxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._open = True
+        self._frozen = False
+        self.delay_seconds = 0.0
+        """Before each answer of the server."""
         self.dsn = ""
         self.refused = 0
         """Connections that were turned away."""
@@ -50,23 +53,41 @@ class DatabaseProxy:
         """Nothing passes any more, and nobody is told; no new connection can be made."""
         self._flowing.clear()
 
+    def freeze(self) -> None:
+        """As a stopped process: nothing passes any more, and new connections are accepted and never answered."""
+        self._frozen = True
+        self._flowing.clear()
+
     def speak(self) -> None:
+        """After ``silence`` or ``freeze``."""
+        self._frozen = False
         self._flowing.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._open or not self._flowing.is_set():
+        if not self._open or not (self._frozen or self._flowing.is_set()):
             self.refused += 1
             writer.transport.abort()
             return
+        await self._flowing.wait()
         up_reader, up_writer = await asyncio.open_unix_connection(self._target)
         self._streams |= {writer, up_writer}
-        await asyncio.gather(self._pipe(reader, up_writer), self._pipe(up_reader, writer))
+        await asyncio.gather(
+            self._pipe(reader, up_writer), self._pipe(up_reader, writer, answers=True)
+        )
         self._streams -= {writer, up_writer}
 
-    async def _pipe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pipe(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        answers: bool = False,
+    ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
                 await self._flowing.wait()
+                if answers:
+                    await asyncio.sleep(self.delay_seconds)
                 writer.write(data)
                 await writer.drain()
         writer.close()

@@ -47,7 +47,7 @@ class Deps:
         return SearchService(
             self.stack.search_stores(QueryCache()),
             NoLinks(),
-            seconds or self.settings.search_timeout_ms / 1000,
+            seconds or self.settings.search_seconds,
             self.stack.metrics,
             SearchLimiter(),
         )

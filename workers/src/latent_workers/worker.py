@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.queue.runner import Runner, counting
 from latent_core.readiness import Readiness
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
+from latent_core.runtime.stop import stop_signals
 from latent_core.runtime.tasks import ended
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
@@ -106,14 +106,13 @@ async def run(settings: Settings) -> None:
     set_up_logs(settings.log_format, own=secrets_in(settings))
     warn_of_unknown_variables()
     forget_secrets(Settings)
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with (
-        tracing(settings, "latent-worker"),
-        Stack.open(settings, name="worker") as stack,
-        working(settings, stack),
-    ):
-        with metrics_served(settings, stack.metrics, stack.readiness.answer):
-            await stop.wait()
+    with stop_signals() as stop:
+        async with (
+            tracing(settings, "latent-worker"),
+            Stack.open(settings, name="worker") as stack,
+            working(settings, stack),
+        ):
+            requested = asyncio.Event()
+            stop.gracefully(requested.set)
+            with metrics_served(settings, stack.metrics, stack.readiness.answer):
+                await requested.wait()

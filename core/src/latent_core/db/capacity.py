@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Self, get_args
 
-from latent_core.db.connection import Connection, only_row
+from latent_core.db.connection import Connection
 from latent_core.domain.errors import LatentError, OutOfSpace, Service, StoreFull
 from latent_core.settings import Settings
 
@@ -144,15 +144,6 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - min(xact_start)), 0)::flo
 FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
-
-
-# Outside a transaction, as here: on for a standby, and for a server that was set to refuse writes.
-READ_ONLY: Final = "SELECT current_setting('transaction_read_only') = 'on' AS read_only"
-
-
-async def is_read_only(conn: Connection) -> bool:
-    """Whether Postgres refuses writes; ``conn`` is in no transaction."""
-    return bool((await only_row(await conn.execute(READ_ONLY)))["read_only"])
 
 
 async def oldest_transaction_seconds(conn: Connection) -> float:

@@ -1,4 +1,4 @@
-"""The connection to Postgres: one pool per process, transactions, and the one place that maps errors of psycopg.
+"""The connection to Postgres: one pool per process, transactions, and the deadline of a caller.
 
 Rows are dicts (``dict_row``): a repository reads ``row["title"]``. Hot paths that read thousands of
 rows open their own cursor: ``conn.cursor(row_factory=tuple_row, binary=True)``.
@@ -8,12 +8,15 @@ rows open their own cursor: ``conn.cursor(row_factory=tuple_row, binary=True)``.
 from __future__ import annotations
 
 import asyncio
-import errno
-import logging
-import os
 import select
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
@@ -28,17 +31,13 @@ from psycopg.postgres import types
 from psycopg.pq import Format
 from psycopg.rows import DictRow, dict_row
 from psycopg.types.json import set_json_dumps, set_json_loads
-from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from typing_extensions import override
 
-from latent_core.domain.errors import (
-    Invalid,
-    LatentError,
-    ServiceUnreachable,
-    StoreFull,
-    TimedOut,
-    Unavailable,
-)
+from latent_core.db.errors import unreachable
+from latent_core.db.server import CONNECT_SECONDS, PostgresServer, Session
+from latent_core.db.start import check_server
+from latent_core.domain.errors import ReadOnlyStore, ServiceUnreachable, TimedOut
 
 BIGINT: Final = types["int8"]
 HEADER: Final = np.dtype(">i4")
@@ -72,14 +71,13 @@ def register(context: AdaptContext) -> None:
     context.adapters.register_dumper(np.ndarray, BigintArrayDumper)
 
 
-logger = logging.getLogger(__name__)
-
 Connection = AsyncConnection[DictRow]
 Isolation = Literal["read committed", "repeatable read", "serializable"]
 
-OLDEST_SERVER = 160000  # DESIGN §2: Postgres 16+
-CONNECT_SECONDS = 10
 CLOSE_SECONDS = 5.0
+SHORTEST_WAIT: Final = 0.001
+"""Also past a deadline: zero would be invalid."""
+RETRY_READ_ONLY_SECONDS: Final = 10
 
 CONFIGURE = """
 SELECT set_config('statement_timeout', %(statement)s, false),
@@ -87,7 +85,7 @@ SELECT set_config('statement_timeout', %(statement)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle)s, false),
        set_config('timezone', 'UTC', false)
 """
-PING = "SELECT 1"
+IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean AS read_only"
 
 _LEVELS: dict[Isolation, IsolationLevel | None] = {
     "read committed": None,  # the server's default: BEGIN needs no option
@@ -103,7 +101,7 @@ class DatabaseTimeouts:
     ``statement`` limits each statement; a longer one sets ``SET LOCAL statement_timeout`` itself.
     """
 
-    wait: float = 10.0
+    wait: float = 5.0
     statement: float = 60.0
     lock: float = 15.0
     idle_in_transaction: float = 60.0
@@ -123,13 +121,33 @@ def _milliseconds(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
+_DEADLINE: ContextVar[float | None] = ContextVar("the end of the caller's patience", default=None)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Limit the calls of a ``Database`` in the block, and in tasks that it starts: after ``seconds`` they raise
+    ``ServiceUnreachable``. An earlier deadline of an outer block stays."""
+    at = asyncio.get_running_loop().time() + seconds
+    outer = _DEADLINE.get()
+    token = _DEADLINE.set(at if outer is None else min(at, outer))
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
 class Database:
     """A pool of connections to one database. Open it in a composition root, close it there."""
 
     def __init__(
-        self, dsn: str, pool: AsyncConnectionPool[Connection], limits: DatabaseTimeouts
+        self,
+        server: PostgresServer,
+        pool: AsyncConnectionPool[Session],
+        limits: DatabaseTimeouts,
     ) -> None:
-        self.dsn = dsn
+        self.dsn = server.dsn
+        self._server = server
         self._pool = pool
         self._limits = limits
 
@@ -145,6 +163,7 @@ class Database:
     ) -> Self:
         """Raises ``Unavailable`` when the server cannot be reached, ``Invalid`` when it cannot be used."""
         await check_server(dsn)
+        server = PostgresServer(dsn)
         pool = AsyncConnectionPool(
             dsn,
             min_size=min_size,
@@ -155,67 +174,106 @@ class Database:
             # delays that grow while Postgres is away.
             reconnect_timeout=limits.wait,
             # A statement is a transaction of its own, unless ``transaction`` begins one.
-            kwargs=_arguments(name) | {"autocommit": True},
+            kwargs=_arguments(name, server) | {"autocommit": True},
             configure=lambda conn: _configure(conn, limits),
             check=_check,
             reset=_reset,
-            connection_class=AsyncConnection[DictRow],
+            connection_class=Session,
             open=False,
         )
-        with mapped_errors():
+        with server.noting():
             await pool.open(wait=True, timeout=limits.wait)
-        return cls(dsn, pool, limits)
+        return cls(server, pool, limits)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the server rejects writes, as far as this process knows: it is a standby, or its disk is full."""
+        return self._server.read_only.active
 
     @asynccontextmanager
     async def transaction(
         self, *, isolation: Isolation = "read committed", read_only: bool = False
     ) -> AsyncIterator[Connection]:
         """One transaction: commits when the block ends, rolls back when it raises."""
-        with mapped_errors():
-            async with self._pool.connection() as conn:
-                if isolation != "read committed" or read_only:
-                    # Client-side state that becomes part of BEGIN; _reset clears it.
-                    await conn.set_isolation_level(_LEVELS[isolation])
-                    await conn.set_read_only(read_only or None)
-                async with conn.transaction():
-                    yield conn
+        async with self._pooled(writes=not read_only) as conn:
+            if isolation != "read committed" or read_only:
+                # Client-side state that becomes part of BEGIN; _reset clears it.
+                await conn.set_isolation_level(_LEVELS[isolation])
+                await conn.set_read_only(read_only or None)
+            async with conn.transaction():
+                yield conn
 
     def reading(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for independent statements that read. BEGIN and COMMIT would triple the round trips for no
         gain: at "read committed" every statement takes a new snapshot anyway."""
-        return self._connected()
+        return self._pooled()
 
     def single(self) -> AbstractAsyncContextManager[Connection]:
         """A connection for one statement that writes. The statement is its transaction: one round trip instead of
         three."""
-        return self._connected()
+        return self._pooled()
 
     @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Connection]:
-        with mapped_errors():
-            async with self._pool.connection() as conn:
-                yield conn
+    async def _pooled(self, *, writes: bool = True) -> AsyncIterator[Connection]:
+        """A connection of the pool, until the caller's deadline. ``writes``: a refused write is the server's fault."""
+        at = _DEADLINE.get()
+        limit = asyncio.timeout_at(at)
+        with self._server.noting():
+            try:
+                async with limit, self._pool.connection(self._wait(at)) as conn:
+                    with _refused_writes(conn) if writes else nullcontext():
+                        yield conn
+            except PoolTimeout as exc:
+                if self._server.refusal is None:
+                    raise
+                raise unreachable() from exc
+            except TimeoutError as exc:
+                if not limit.expired():
+                    raise
+                raise ServiceUnreachable(
+                    "Postgres did not answer in time for this request: retry"
+                ) from exc
+
+    def _wait(self, at: float | None) -> float:
+        """Seconds to wait for a connection."""
+        if at is None:
+            return self._limits.wait
+        left = at - asyncio.get_running_loop().time()
+        return min(self._limits.wait, max(SHORTEST_WAIT, left))
 
     @asynccontextmanager
     async def dedicated(self, *, name: str, autocommit: bool = True) -> AsyncIterator[Connection]:
         """A connection outside the pool, for LISTEN and heartbeats. Closed when the block ends."""
-        with mapped_errors():
-            conn = await AsyncConnection.connect(
-                self.dsn, autocommit=autocommit, **_arguments(name)
+        with self._server.noting():
+            conn = await Session.connect(
+                self.dsn, autocommit=autocommit, **_arguments(name, self._server)
             )
             try:
                 await _configure(conn, self._limits)
-                yield conn
+                with _refused_writes(conn):
+                    yield conn
             finally:
                 await conn.close()
 
     async def ping(self) -> None:
-        """Check the connection; raises ``Unavailable`` or ``TimedOut``."""
+        """Check the connection, and whether the server accepts writes; raises ``Unavailable`` or ``TimedOut``."""
         try:
-            async with asyncio.timeout(self._limits.wait), self.transaction(read_only=True) as conn:
-                await conn.execute(PING)
+            async with asyncio.timeout(self._limits.wait), self.reading() as conn:
+                await self._note_read_only(conn)
         except TimeoutError as exc:
             raise TimedOut(f"Postgres did not answer within {self._limits.wait:g} s") from exc
+
+    async def _note_read_only(self, conn: Connection) -> None:
+        row = await only_row(await conn.execute(IS_READ_ONLY))
+        state = self._server.read_only
+        if row["read_only"]:
+            state.begun(READ_ONLY)
+        elif state.active:
+            state.succeeded()
+        else:
+            return
+        # A connection keeps the setting that it was made with.
+        await self._pool.drain()
 
     def stats(self) -> dict[str, int]:
         """Counters of the pool, for metrics: ``pool_size``, ``requests_waiting``, …"""
@@ -231,8 +289,28 @@ class Database:
         await self.close()
 
 
-def _arguments(name: str) -> dict[str, Any]:
+READ_ONLY: Final = (
+    "Postgres accepts reads only: it is a standby, its disk is full, or default_transaction_read_only is on. "
+    "Check the server, then retry. Searches still work"
+)
+
+
+@contextmanager
+def _refused_writes(conn: Connection) -> Iterator[None]:
+    """``ReadOnlyStore`` when the server refuses a write in the block. The connection is closed: a new one may reach
+    another server after a failover, or find the setting changed."""
+    try:
+        yield
+    except errors.ReadOnlySqlTransaction as exc:
+        conn.pgconn.finish()
+        raise ReadOnlyStore(
+            READ_ONLY, service="postgres", retry_after=RETRY_READ_ONLY_SECONDS
+        ) from exc
+
+
+def _arguments(name: str, server: PostgresServer) -> dict[str, Any]:
     return {
+        "server": server,
         "row_factory": dict_row,
         "context": _adapters(),
         "application_name": f"latent {name}",
@@ -240,10 +318,12 @@ def _arguments(name: str) -> dict[str, Any]:
         "connect_timeout": CONNECT_SECONDS,
         # Prepare from the second use on: planning costs the server more than most statements.
         "prepare_threshold": 1,
-        # Keepalives detect within half a minute a server that disappeared without closing.
+        # These detect a server that disappeared without closing: on an idle connection within half a
+        # minute, and after something was sent within 15 seconds.
         "keepalives_idle": 15,
         "keepalives_interval": 5,
         "keepalives_count": 3,
+        "tcp_user_timeout": 15_000,
     }
 
 
@@ -253,22 +333,6 @@ def _adapters() -> AdaptersMap:
     set_json_loads(orjson.loads, context=adapters)
     register(adapters)
     return adapters
-
-
-async def check_server(dsn: str) -> None:
-    """``Unavailable`` when the server cannot be reached, ``Invalid`` when it is too old.
-
-    The pool only logs why it cannot connect; one plain attempt gives the user the reason.
-    """
-    try:
-        with mapped_errors():
-            conn = await AsyncConnection.connect(dsn, connect_timeout=CONNECT_SECONDS)
-    except psycopg.ProgrammingError as exc:
-        raise Invalid(f"the Postgres DSN (LLC_POSTGRES_DSN) is invalid: {exc}") from exc
-    async with conn:
-        version = conn.info.server_version
-    if version < OLDEST_SERVER:
-        raise Invalid(f"Postgres {version // 10000} is too old: use version 16 or newer")
 
 
 async def _configure(conn: Connection, limits: DatabaseTimeouts) -> None:
@@ -298,61 +362,3 @@ async def only_row(cursor: AsyncCursor[DictRow]) -> DictRow:
     if row is None:
         raise RuntimeError("a statement that must return one row returned none")
     return row
-
-
-@contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Map psycopg's errors to ``LatentError`` with their cause. Errors that a repository must handle itself
-    (violated constraints, wrong SQL) pass unchanged."""
-    try:
-        yield
-    except psycopg.Error as exc:
-        mapped = translate(exc)
-        if mapped is None:
-            raise
-        raise mapped from exc
-    except (
-        UnicodeEncodeError
-    ) as exc:  # raised by psycopg before it sends the statement: a lone surrogate
-        raise Invalid(
-            "a text contains a lone surrogate, which is not valid Unicode: remove it"
-        ) from exc
-
-
-def translate(exc: psycopg.Error) -> LatentError | None:
-    """The ``LatentError`` for an error of psycopg, or None if the caller must handle it."""
-    quotes = isinstance(exc, psycopg.DataError | psycopg.IntegrityError | psycopg.ProgrammingError)
-    if isinstance(exc, errors.DiskFull) or (os.strerror(errno.ENOSPC) in str(exc) and not quotes):
-        return StoreFull(
-            "the disk of Postgres is full: free disk space, then retry", service="postgres"
-        )
-    if isinstance(exc, errors.QueryCanceled | errors.LockNotAvailable):
-        return TimedOut(f"Postgres cancelled the statement: {_first_line(exc)}")
-    if isinstance(exc, errors.IdleInTransactionSessionTimeout):
-        return TimedOut("Postgres ended the transaction because it was idle for too long")
-    if isinstance(exc, PoolTimeout):
-        return ServiceUnreachable("no connection to Postgres became free in time: retry")
-    if isinstance(exc, PoolClosed):
-        return ServiceUnreachable("the process is shutting down")
-    if isinstance(exc, psycopg.DataError | errors.ProgramLimitExceeded):
-        return Invalid(f"Postgres cannot store a value: {_first_line(exc)}")
-    if isinstance(exc, errors.TransactionRollback | errors.OutOfMemory):
-        return Unavailable(f"Postgres ended the transaction: {_first_line(exc)}")
-    if isinstance(exc, errors.FeatureNotSupported) and "cached plan" in str(exc):
-        return Unavailable("the database schema changed during the statement: retry")
-    if isinstance(exc, psycopg.OperationalError) or _is_lost(exc):
-        # The cause contains sockets and hosts, which the message must not show.
-        logger.warning("postgres_not_available", extra={"cause": _first_line(exc)})
-        return ServiceUnreachable(
-            "Postgres is not available; see postgres_not_available in the log for the cause"
-        )
-    return None
-
-
-def _is_lost(exc: psycopg.Error) -> bool:
-    # The only InterfaceError that is not a programming error: the connection broke earlier.
-    return isinstance(exc, psycopg.InterfaceError) and "connection is" in str(exc)
-
-
-def _first_line(exc: psycopg.Error) -> str:
-    return str(exc).strip().partition("\n")[0]

@@ -23,12 +23,20 @@ SELECT: Final = "SELECT value FROM secrets WHERE name = %(name)s"
 
 
 async def ensure_secret(conn: Connection, name: str) -> bytes:
-    """The secret ``name``: 32 random bytes; the first call creates them."""
-    await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
-    row = await (await conn.execute(SELECT, {"name": name})).fetchone()
-    if row is None:
+    """The secret ``name``: 32 random bytes; the first call creates them. Read first, for a server that accepts reads
+    only."""
+    found = await _secret(conn, name)
+    if found is None:
+        await conn.execute(ENSURE, {"name": name, "value": secrets.token_bytes(32)})
+        found = await _secret(conn, name)
+    if found is None:
         raise RuntimeError(f"secret {name} was deleted while it was read")
-    return bytes(row["value"])
+    return found
+
+
+async def _secret(conn: Connection, name: str) -> bytes | None:
+    row = await (await conn.execute(SELECT, {"name": name})).fetchone()
+    return None if row is None else bytes(row["value"])
 
 
 ENSURE_INSTALLATION: Final = """
@@ -55,12 +63,19 @@ async def ensure_installation(conn: Connection) -> Installation:
 
     The holder is the one that the row names: in a copy of the database it is not the database itself.
     """
-    given = {"id": secrets.token_hex(6), "holder": await _this_database(conn)}
-    await conn.execute(ENSURE_INSTALLATION, given)
-    row = await (await conn.execute(SELECT_INSTALLATION)).fetchone()
-    if row is None:
+    found = await _installation(conn)
+    if found is None:
+        given = {"id": secrets.token_hex(6), "holder": await _this_database(conn)}
+        await conn.execute(ENSURE_INSTALLATION, given)
+        found = await _installation(conn)
+    if found is None:
         raise RuntimeError("the row of the installation was deleted while it was read")
-    return Installation(row["id"], row["holder"])
+    return found
+
+
+async def _installation(conn: Connection) -> Installation | None:
+    row = await (await conn.execute(SELECT_INSTALLATION)).fetchone()
+    return None if row is None else Installation(row["id"], row["holder"])
 
 
 async def check_holder(conn: Connection, installation: Installation) -> None:

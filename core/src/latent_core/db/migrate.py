@@ -6,12 +6,15 @@ Alembic is synchronous and keeps its context in module globals, so it runs in a 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import re
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final, TypeVar
 
 import psycopg
 from alembic import command
@@ -20,23 +23,42 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.script.revision import RevisionError
 from alembic.util import CommandError
+from psycopg.rows import dict_row
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from latent_core.db.connection import CONNECT_SECONDS, check_server, mapped_errors
+from latent_core.db.errors import mapped_errors
 from latent_core.db.schema import migrations_folder
+from latent_core.db.server import CONNECT_SECONDS, Session
+from latent_core.db.start import check_server
 from latent_core.domain.errors import Conflict, TimedOut, Unavailable
 from latent_core.domain.versions import too_old
 
-LOCK_KEY = 0x6C6174656E74  # "latent"
-LOCK_SECONDS = 300.0
-_LOCK_POLL_SECONDS = 0.1
+logger = logging.getLogger(__name__)
+
+LOCK_KEY: Final = 0x6C6174656E74  # "latent"
+LOCK_SECONDS: Final = 300.0
+FIRST_NOTE_SECONDS: Final = 1.0
+SECONDS_BETWEEN_NOTES: Final = 30.0
+_LOCK_POLL_SECONDS: Final = 0.1
+
+APPLICATION: Final = f"latent migrate {socket.gethostname()} {os.getpid()}"[:63]
+"""Postgres shows it to those that wait."""
 
 BEFORE_INITIAL = re.compile(r"\d{4}")
 """Revisions that were folded into ``0001_initial`` had numbers alone."""
 
-TRY_LOCK = "SELECT pg_try_advisory_lock(%(key)s)"
+TRY_LOCK: Final = "SELECT pg_try_advisory_lock(%(key)s) AS taken"
+
+LOCK_HOLDER: Final = """
+SELECT a.pid, coalesce(host(a.client_addr), 'this machine') AS client, a.application_name AS application,
+       round(extract(epoch FROM clock_timestamp() - a.backend_start))::integer AS seconds
+FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (l.classid::bigint << 32) | l.objid::bigint = %(key)s
+"""
 
 _ALEMBIC = threading.Lock()  # protects Alembic's module globals
 
@@ -46,11 +68,18 @@ T = TypeVar("T")
 async def migrate(dsn: str) -> list[str]:
     """Bring the database to the newest revision; returns the applied revisions, oldest first.
 
-    Several processes may call it at once: one migrates, the others wait (at most five minutes). Raises ``Conflict`` when the database was migrated by a newer release, or by one from before the
-    initial revision, ``Invalid`` when the server itself is too old.
+    Several processes may call it at once: one migrates, the others wait (at most five minutes). A cancellation ends
+    the wait; revisions that are being applied are finished first. Raises ``Conflict`` when the database was migrated
+    by a newer release, or by one from before the initial revision, ``Invalid`` when the server itself is too old.
     """
     await check_server(dsn)
-    return await asyncio.to_thread(_migrate, dsn)
+    if not await pending(
+        dsn
+    ):  # nothing to write: a standby, or a migration that is done, delays no start
+        return []
+    with mapped_errors():
+        async with _only_one(dsn):
+            return await _finished(asyncio.to_thread(_with_connection, dsn, _upgrade))
 
 
 async def current_revision(dsn: str) -> str | None:
@@ -74,16 +103,22 @@ def head_revision() -> str:
     return head
 
 
-def _migrate(dsn: str) -> list[str]:
-    with mapped_errors(), _only_one(dsn):
-        return _with_connection(dsn, _upgrade)
+async def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, also if the caller is cancelled meanwhile: its thread cannot be, and needs the lock."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    finally:
+        await asyncio.wait({task})
 
 
 def _with_connection(dsn: str, work: Callable[[Connection], T]) -> T:
     # A creator, since SQLAlchemy's URLs cannot express every conninfo (Unix sockets).
     engine = create_engine(
         "postgresql+psycopg://",
-        creator=lambda: psycopg.connect(dsn, connect_timeout=CONNECT_SECONDS),
+        creator=lambda: psycopg.connect(
+            dsn, connect_timeout=CONNECT_SECONDS, application_name=APPLICATION
+        ),
         poolclass=NullPool,
     )
     with mapped_errors(), _unwrapped(), _ALEMBIC, engine.connect() as connection:
@@ -137,19 +172,48 @@ def _unwrapped() -> Iterator[None]:
         ) from exc
 
 
-@contextmanager
-def _only_one(dsn: str) -> Iterator[None]:
+@asynccontextmanager
+async def _only_one(dsn: str) -> AsyncIterator[None]:
     """Hold the advisory lock. Polled, since a waiting statement keeps a snapshot open and CREATE INDEX
     CONCURRENTLY in the lock's holder would wait for it for ever."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    with psycopg.connect(dsn, autocommit=True, connect_timeout=CONNECT_SECONDS) as conn:
-        while not _try_lock(conn):
-            if time.monotonic() > deadline:
-                raise TimedOut("another process is still migrating the database: retry later")
-            time.sleep(_LOCK_POLL_SECONDS)
+    conn = await Session.connect(
+        dsn,
+        autocommit=True,
+        row_factory=dict_row,
+        connect_timeout=CONNECT_SECONDS,
+        application_name=APPLICATION,
+    )
+    async with conn:
+        await _take_lock(conn)
         yield
 
 
-def _try_lock(conn: psycopg.Connection) -> bool:
-    row = conn.execute(TRY_LOCK, {"key": LOCK_KEY}).fetchone()
-    return row is not None and bool(row[0])
+async def _take_lock(conn: Session) -> None:
+    begun = time.monotonic()
+    note_at = begun + FIRST_NOTE_SECONDS
+    while not await _try_lock(conn):
+        now = time.monotonic()
+        if now > begun + LOCK_SECONDS:
+            raise TimedOut(
+                f"another process is still migrating the database ({await _holder(conn)}): retry later"
+            )
+        if now > note_at:
+            note_at = now + SECONDS_BETWEEN_NOTES
+            logger.warning(
+                "waiting_for_migration",
+                extra={"holder": await _holder(conn), "seconds": round(now - begun)},
+            )
+        await asyncio.sleep(_LOCK_POLL_SECONDS)
+
+
+async def _try_lock(conn: Session) -> bool:
+    row = await (await conn.execute(TRY_LOCK, {"key": LOCK_KEY})).fetchone()
+    return row is not None and bool(row["taken"])
+
+
+async def _holder(conn: Session) -> str:
+    """The process that migrates, as Postgres sees it."""
+    row = await (await conn.execute(LOCK_HOLDER, {"key": LOCK_KEY})).fetchone()
+    if row is None:
+        return "it has just ended"
+    return "{application} from {client}, pid {pid} in Postgres, for {seconds} s".format(**row)

@@ -8,7 +8,9 @@ from typing import Final
 
 import psycopg
 
-from latent_core.db.connection import CONNECT_SECONDS, check_server, mapped_errors
+from latent_core.db.errors import mapped_errors
+from latent_core.db.server import CONNECT_SECONDS
+from latent_core.db.start import check_server
 from latent_core.domain.errors import Unavailable
 
 REVISION: Final = "SELECT version_num FROM alembic_version"

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hmac
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 
 from latent_core.db.connection import Connection
 from latent_core.domain.errors import Conflict
@@ -111,7 +114,9 @@ async def get(conn: Connection, token_id: int) -> TokenView | None:
 
 
 async def note_use(conn: Connection, token_id: int) -> None:
-    await conn.execute(NOTE_USE, {"id": token_id})
+    """Record the time, if the server accepts writes: the token is valid in any case."""
+    with suppress(ReadOnlySqlTransaction, DiskFull):
+        await conn.execute(NOTE_USE, {"id": token_id})
 
 
 async def create(conn: Connection, token: NewToken, sha256: bytes, *, created_by: str) -> TokenView:

@@ -16,14 +16,15 @@ LatentError
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
 │   ├── DamagedBlob    stored bytes do not match their hash
+│   ├── ReadOnlyStore  a store accepts reads only
 │   └── OutOfSpace     507, too little free space
 │       └── StoreFull  a store reports a full disk
 └── TimedOut      504  a deadline has passed
     └── UpstreamTimeout   a backing service did not answer this request
 
 A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
-not count, since the request is not their cause: ``ServiceUnreachable``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout``
-while no other call to that service succeeds (``domain.service_health``). See ``queue.requeue``.
+not count, since the request is not their cause: ``ServiceUnreachable``, ``ReadOnlyStore``, ``UpstreamOverload``,
+``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` while no other call to that service succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
 from __future__ import annotations
@@ -180,6 +181,12 @@ class Misconfigured(Unavailable):
 
 class DamagedBlob(Unavailable):
     """Stored bytes do not match their hash. Transient, since a person may restore them."""
+
+
+class ReadOnlyStore(Unavailable):
+    """A store accepts reads only. Transient, since a failover or a person may end that."""
+
+    counts_as_attempt = False
 
 
 class OutOfSpace(Unavailable):

@@ -184,7 +184,7 @@ async def until_lost(
 
     Errors of the type ``but`` are raised at once.
     """
-    pause = FIRST_PAUSE_SECONDS
+    pause, waits = FIRST_PAUSE_SECONDS, False
     while True:
         try:
             return await step()
@@ -194,8 +194,10 @@ async def until_lost(
             if claim.lost or claim.stale:
                 claim.lose()
                 raise lease_lost(claim.job) from exc
-            logger.warning(
-                "job_waits_for_database", extra={"job_id": claim.job.id, "cause": str(exc)}
-            )
+            if not waits:
+                waits = True
+                logger.warning(
+                    "job_waits_for_database", extra={"job_id": claim.job.id, "cause": str(exc)}
+                )
         await asyncio.sleep(random() * pause)
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

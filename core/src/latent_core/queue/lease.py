@@ -22,6 +22,7 @@ from latent_core.domain.job import ClaimedJob
 from latent_core.queue import clock
 from latent_core.queue.errors import JobCancelled
 from latent_core.queue.finish import fenced, lease_lost
+from latent_core.telemetry.outage import OutageLog
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +118,11 @@ class Heartbeat:
         self._guard = threading.Lock()
         self._closing = threading.Event()
         self._conn: psycopg.Connection[DictRow] | None = None
+        self._outages = OutageLog(
+            logger,
+            failed="heartbeat_database_unreachable",
+            recovered="heartbeat_database_reachable",
+        )
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
 
     def start(self) -> None:
@@ -146,9 +152,10 @@ class Heartbeat:
         while not self._closing.wait(interval):
             try:
                 self._beat()
+                self._outages.succeeded()
                 interval = pace
             except psycopg.Error as exc:
-                logger.warning("heartbeat_database_unreachable", extra={"cause": str(exc)})
+                self._outages.failed(str(exc))
                 interval = self._recover(pace)
             except Exception:
                 logger.exception("heartbeat_failed")

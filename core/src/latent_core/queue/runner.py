@@ -26,6 +26,7 @@ from latent_core.queue.requeue import release, retry_or_fail
 from latent_core.queue.wakeup import Listener
 from latent_core.runtime.tasks import ended
 from latent_core.telemetry.metrics import Metrics, bound
+from latent_core.telemetry.outage import OutageLog
 from latent_core.telemetry.tracing import span
 
 logger = logging.getLogger(__name__)
@@ -90,6 +91,7 @@ class Runner:
         self._lease_seconds = lease_seconds
         self._poll_seconds = poll_seconds
         self._heartbeat = Heartbeat(db.dsn, lease_seconds=lease_seconds)
+        self._claims = OutageLog(logger, failed="claim_failed", recovered="claim_recovered")
         self._stir = asyncio.Event()
         self._stopping = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -123,8 +125,9 @@ class Runner:
             try:
                 await self._take_back()
                 await self._fill()
+                self._claims.succeeded()
             except LatentError as exc:
-                logger.warning("claim_failed", extra={"cause": str(exc)})
+                self._claims.failed(str(exc))
             except Exception:
                 logger.exception("claim_failed")
             with suppress(TimeoutError):
@@ -313,11 +316,15 @@ async def _done() -> Outcome:
 
 async def _every(seconds: float, task: Callable[[], Awaitable[None]]) -> None:
     """Run ``task`` now and about every ``seconds``; log its errors."""
+    outages = OutageLog(
+        logger, failed="queue_maintenance_failed", recovered="queue_maintenance_recovered"
+    )
     while True:
         try:
             await task()
+            outages.succeeded()
         except LatentError as exc:
-            logger.warning("queue_maintenance_failed", extra={"cause": str(exc)})
+            outages.failed(str(exc))
         except Exception:
             logger.exception("queue_maintenance_failed")
         await asyncio.sleep(seconds * uniform(0.8, 1.2))

@@ -17,6 +17,7 @@ from latent_core.db.connection import Connection, Database
 from latent_core.domain.errors import LatentError, TimedOut
 from latent_core.queue import clock
 from latent_core.runtime.tasks import ended
+from latent_core.telemetry.outage import OutageLog
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,9 @@ class Wakeup:
     def __init__(self, db: Database) -> None:
         self._db = db
         self._requested = asyncio.Event()
+        self._outages = OutageLog(
+            logger, failed="job_notify_failed", recovered="job_notify_recovered"
+        )
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -63,7 +67,7 @@ class Wakeup:
                 async with self._db.dedicated(name="wakeup") as conn:
                     await self._send_while_connected(conn)
             except LatentError as exc:
-                logger.info("job_notify_failed", extra={"cause": str(exc)})
+                self._outages.failed(str(exc))
                 await asyncio.sleep(RECONNECT_SECONDS)
                 self._requested.set()
 
@@ -72,6 +76,7 @@ class Wakeup:
             await self._requested.wait()
             self._requested.clear()
             await conn.execute(NOTIFY, {"payload": WORK})
+            self._outages.succeeded()
             await asyncio.sleep(DEBOUNCE_SECONDS)
 
 
@@ -94,6 +99,9 @@ class Listener:
         self._ping_seconds = ping_seconds
         self._deaf_seconds = deaf_seconds
         self._token = f"ping {uuid4()}"
+        self._outages = OutageLog(
+            logger, failed="job_listen_failed", recovered="job_listen_recovered"
+        )
 
     async def run(self) -> None:
         """Listen until cancelled."""
@@ -102,7 +110,7 @@ class Listener:
                 async with self._db.dedicated(name="listener") as conn:
                     await self._listen(conn)
             except (LatentError, TimeoutError) as exc:
-                logger.info("job_listen_failed", extra={"cause": str(exc)})
+                self._outages.failed(str(exc))
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _listen(self, conn: Connection) -> None:
@@ -118,4 +126,5 @@ class Listener:
                     self._on_wake()
                 elif note.payload == self._token:
                     heard_at = clock.now()
+                    self._outages.succeeded()
         raise TimedOut(f"the listener received none of its own pings for {self._deaf_seconds:g} s")

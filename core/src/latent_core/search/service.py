@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Final
 from uuid import UUID
 
+from latent_core.db.connection import deadline
 from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
 from latent_core.domain.errors import Issue, IssueCode
@@ -20,6 +21,7 @@ from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
 from latent_core.search.ranking import (
+    RERANK_SECONDS,
     Group,
     RankedCandidate,
     SearchOrder,
@@ -29,7 +31,14 @@ from latent_core.search.ranking import (
 )
 from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
-from latent_core.search.time_budget import CHANNELS, GRACE_SECONDS, REMOTE_EMBEDDING, TimeBudget
+from latent_core.search.time_budget import (
+    CHANNELS,
+    GRACE_SECONDS,
+    JOIN_GRACE_SECONDS,
+    PAGE_SECONDS,
+    REMOTE_EMBEDDING,
+    TimeBudget,
+)
 from latent_core.telemetry.metrics import Metrics, SearchStage
 from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
 
@@ -124,7 +133,8 @@ class SearchService:
                     ContainerSearch(self.stores, plan, part, vectors, waited)
                     for part in plan.containers
                 ]
-                page, retrieved = await self._rounds(plan, searches, order, timings, slot)
+                with deadline(_postgres_seconds(plan, order)):
+                    page, retrieved = await self._rounds(plan, searches, order, timings, slot)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
@@ -239,10 +249,18 @@ def _repeats(found: HydratedRows, documents: Mapping[str, Mapping[int, UUID]]) -
     )
 
 
+def _postgres_seconds(plan: SearchPlan, order: SearchOrder) -> float:
+    """Until Postgres counts as away for a search: no channel replaces it. A remote reranker, and the slot after it,
+    have times of their own."""
+    rerank = RERANK_SECONDS + plan.deadline_seconds if order.asks_reranker else 0.0
+    return plan.deadline_seconds + GRACE_SECONDS + PAGE_SECONDS + rerank
+
+
 async def _bounded(search: ContainerSearch, needed: int, plan: SearchPlan) -> ContainerCandidates:
     try:
         async with TimeBudget.start(plan.deadline_seconds + GRACE_SECONDS).limit():
-            return await search.run(needed)
+            with deadline(plan.deadline_seconds + JOIN_GRACE_SECONDS):
+                return await search.run(needed)
     except TimeoutError:
         result, container = search.result, search.result.plan.container.id
         result.status.ok = False

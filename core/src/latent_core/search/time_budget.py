@@ -15,7 +15,11 @@ WIDENING: Final = 0.5
 FILTER: Final = 0.3
 """After this share a filter that has not listed its chunks counts as broad."""
 GRACE_SECONDS: Final = 0.2
-"""Extra time for a container's joins after its deadline."""
+"""Extra time for a container after its deadline."""
+JOIN_GRACE_SECONDS: Final = 0.1
+"""Extra time for its joins. Without them there is no answer: a search that waits longer for Postgres fails."""
+PAGE_SECONDS: Final = 1.0
+"""Extra time to read the rows of the hits."""
 
 
 @dataclass(frozen=True, slots=True)

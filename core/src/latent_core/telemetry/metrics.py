@@ -128,8 +128,10 @@ def set_up_logs(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic.runtime.migration"):
+    for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    # The pool warns of each attempt to connect. ``postgres_unreachable`` is logged once per outage.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 
 # The time at which each counter began: one more series per counter, which nothing reads.

@@ -144,7 +144,7 @@ async def _of_upload(
         await shared.quotas.check_queue(conn, caller)
         job_id = await request_reading(conn, upload, principal=caller.name)
     shared.stack.wake()
-    job = await ended(shared.stack, job_id, shared.settings.search_timeout_ms / 1000)
+    job = await ended(shared.stack, job_id, shared.settings.search_seconds)
     async with shared.stack.db.reading() as conn:
         text = await image_texts.latest(conn, upload.sha256)
     if text is not None:

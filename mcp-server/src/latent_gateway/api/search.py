@@ -6,6 +6,7 @@ import logging
 
 from fastapi import APIRouter, Response
 
+from latent_core.db.connection import deadline
 from latent_core.domain.errors import Issue, IssueCode, NotFound
 from latent_core.search.service import SearchService
 from latent_core.wire.documents import DOCUMENTS, DocSearchBody
@@ -33,15 +34,16 @@ async def find(
     body: SearchRequest, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
-    async with shared.stack.db.reading() as conn:
-        readable = await access.searchable(conn, caller, body.containers)
+    with deadline(shared.settings.search_seconds):
+        async with shared.stack.db.reading() as conn:
+            readable = await access.searchable(conn, caller, body.containers)
     image = (
         await query_image(shared, caller, body, readable) if body.image_ref is not None else None
     )
     answer = await SearchService(
         shared.stack.search_stores(shared.queries),
         links,
-        shared.settings.search_timeout_ms / 1000,
+        shared.settings.search_seconds,
         shared.stack.metrics,
         shared.limiter,
     ).search(body, readable, image)
@@ -78,8 +80,9 @@ async def doc_search(
     """Search documents of some formats, in all containers unless the request names some."""
     container_ids = body.containers
     if container_ids is None:
-        async with shared.stack.db.reading() as conn:
-            container_ids = [c.id for c in await access.all_searchable(conn, caller)]
+        with deadline(shared.settings.search_seconds):
+            async with shared.stack.db.reading() as conn:
+                container_ids = [c.id for c in await access.all_searchable(conn, caller)]
     if not container_ids:
         raise NotFound("there is no container that you may read: create one first")
     request = SearchRequest(

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from latent_core.db.connection import deadline
 from latent_core.domain.errors import Invalid, LatentError, TimedOut, TooLarge
 from latent_core.domain.text import trouble
 from latent_gateway.auth.principal import Principal
@@ -32,6 +33,7 @@ OPEN: Final = re.compile(
 )
 """Paths without a token. The signature of a link is its permission. Agents look below ``.well-known`` for a login:
 it must be a 404, because a 401 would make them search on. The console has its own session."""
+SEARCH: Final = re.compile(r"/v1/(containers/search|search|doc_search)")
 UPLOAD: Final = re.compile(r"/(?:v1|console)/containers/[^/]+/uploads|/v1/imports")
 LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 
@@ -42,12 +44,16 @@ Count = Callable[[Principal], None]
 
 
 class AuthMiddleware:
-    """ASGI middleware: checks the token, the length of the body, and that the path can name something."""
+    """ASGI middleware: checks the token, the length of the body, and that the path can name something.
 
-    def __init__(self, app: ASGIApp, check: Check, count: Count) -> None:
+    ``search_seconds`` is the time that a search has to check its token.
+    """
+
+    def __init__(self, app: ASGIApp, check: Check, count: Count, search_seconds: float) -> None:
         self._app = app
         self._check = check
         self._count = count
+        self._search_seconds = search_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +72,9 @@ class AuthMiddleware:
     async def _admit(self, scope: Scope, headers: Headers) -> None:
         """Stores the principal in the scope, so that the token is checked once per request."""
         if not OPEN.fullmatch(scope["path"]):
-            caller = await self._check(headers.get("authorization"), address_of(scope))
+            limited = SEARCH.fullmatch(scope["path"]) is not None
+            with deadline(self._search_seconds) if limited else nullcontext():
+                caller = await self._check(headers.get("authorization"), address_of(scope))
             self._count(caller)
             scope["latent.principal"] = caller
         wrong = trouble(scope["path"])

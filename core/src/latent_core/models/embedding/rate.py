@@ -8,13 +8,13 @@ import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from latent_core.db import embed_usage
 from latent_core.db.connection import Database
-from latent_core.domain.errors import LatentError, LimitReached
+from latent_core.domain.errors import LatentError, LimitReached, ReadOnlyStore, StoreFull
 
 SECONDS_PER_MINUTE: Final = 60.0
 _INSTANT: Final = 1e-6  # less is a rounding error, and no time to sleep
@@ -190,7 +190,9 @@ class SharedTextRate:
             raise ValueError(f"{texts} texts are more than the bucket holds ({self.burst})")
         until = self._clock() + within
         if urgent:
-            await self._take(texts, 0.0, until)
+            # A query is not counted while Postgres accepts no writes: no documents are embedded meanwhile.
+            with suppress(ReadOnlyStore, StoreFull):
+                await self._take(texts, 0.0, until)
             return
         async with self._in_line(within):
             await self._take(texts, min(SPARE_SHARE * self.burst, self.burst - texts), until)
