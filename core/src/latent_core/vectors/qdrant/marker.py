@@ -15,6 +15,8 @@ MARKER: Final = "installation"
 """The collection's name below the prefix; collections of vectors start with ``c_``."""
 _POINT: Final = str(UUID(int=0))
 _FIELD: Final = "marker"
+_REPLICAS: Final = 3
+"""Every write needs the marker, so in a cluster it outlives a node. A server of one node makes one replica of them."""
 
 
 class QdrantMarker:
@@ -52,7 +54,9 @@ class QdrantMarker:
     async def _write(self) -> None:
         size = models.VectorParams(size=1, distance=models.Distance.COSINE)
         try:
-            await self._client.create_collection(self._name, vectors_config=size)
+            await self._client.create_collection(
+                self._name, vectors_config=size, shard_number=1, replication_factor=_REPLICAS
+            )
         except UnexpectedResponse as exc:
             if (
                 exc.status_code != 409
