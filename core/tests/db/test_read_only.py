@@ -8,9 +8,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.errors import ReadOnlySqlTransaction
-from psycopg.sql import SQL, Identifier
 
 from latent_core.db import installation, tokens
 from latent_core.db.connection import Database
@@ -22,24 +20,15 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.runner import Runner
 from latent_core.telemetry import outage
 from tests.support.queue import put, sql, until
-from tests.support.servers.postgres_server import postgres_server, standby, wheel_programs
+from tests.support.servers.postgres_server import (
+    postgres_server,
+    set_read_only,
+    standby,
+    wheel_programs,
+)
 
-SET: str = "ALTER DATABASE {name} SET default_transaction_read_only = {value}"
-END_SESSIONS = """
-SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid()
-"""
 PROMOTE = "SELECT pg_promote(true, 60)"
 KEEP = "INSERT INTO secrets VALUES (%(name)s, 'x')"
-
-
-def set_read_only(dsn: str, *, on: bool) -> None:
-    """As a provider does when the disk is full: for new sessions, and the old ones are ended."""
-    name = Identifier(str(conninfo_to_dict(dsn)["dbname"]))
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute("SET default_transaction_read_only = off")
-        conn.execute(SQL(SET).format(name=name, value=SQL("on" if on else "off")))  # type: ignore[arg-type]
-        conn.execute(END_SESSIONS)
 
 
 @pytest.fixture(autouse=True)
@@ -110,10 +99,7 @@ async def test_connections_made_meanwhile_do_not_stay_read_only(dsn: str) -> Non
     async with await Database.open(dsn, min_size=3, max_size=3) as db:
         with pytest.raises(ReadOnlyStore):
             await keep(db, "a")
-        name = Identifier(str(conninfo_to_dict(dsn)["dbname"]))
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute("SET default_transaction_read_only = off")
-            conn.execute(SQL(SET).format(name=name, value=SQL("off")))  # type: ignore[arg-type]
+        set_read_only(dsn, on=False, end_sessions=False)
         await until(lambda: pinged(db))
         for number in range(6):
             await keep(db, f"kept {number}")

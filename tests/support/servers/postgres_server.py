@@ -24,7 +24,8 @@ from typing import Any, Final
 
 import orjson
 import psycopg
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
 
 from latent_core.runtime.account import ServerAccount, open_path, open_programs, own, server_account
 from latent_core.runtime.cluster import MAJOR_VERSION, programs
@@ -46,6 +47,11 @@ _SETTINGS: Final = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
 }
+_SET_READ_ONLY: Final = SQL("ALTER DATABASE {name} SET default_transaction_read_only = {value}")
+_END_SESSIONS: Final = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
 
 
 def wheel_programs(major: int) -> Path:
@@ -62,6 +68,16 @@ def system_programs() -> Path | None:
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: float(p.parts[-3])
     )
     return found[-1].parent if found else None
+
+
+def set_read_only(dsn: str, *, on: bool, end_sessions: bool = True) -> None:
+    """As a provider does when the disk is full: for new sessions, and the old ones are ended."""
+    name = Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SET default_transaction_read_only = off")
+        conn.execute(_SET_READ_ONLY.format(name=name, value=SQL("on" if on else "off")))
+        if end_sessions:
+            conn.execute(_END_SESSIONS)
 
 
 @contextmanager
