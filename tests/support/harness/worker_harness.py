@@ -222,6 +222,29 @@ async def open_harness(database: Database, tmp_path: Path) -> AsyncIterator[Work
         yield WorkerHarness(deps, embedder, inbox)
 
 
+def embedded_stack(
+    settings: Settings, database: Database, vectors: VectorIndex, embedder: Any
+) -> Stack:
+    """A stack on ``database`` with blobs as files, in the data directory of ``settings``."""
+    folder, tmp = settings.data_dir, settings.data_dir / "tmp"
+    blobs, metrics = FileBlobStore(folder / "blobs", tmp), Metrics()
+    return Stack(
+        settings=settings,
+        db=database,
+        keywords=PostgresKeywordIndex(database),
+        vectors=vectors,
+        blobs=blobs,
+        signer=Signer(b"a key of the tests"),
+        embedders=cast(EmbedderRegistry, embedder),
+        metrics=metrics,
+        wakeup=Wakeup(database),
+        readiness=Readiness(database, vectors, blobs, CapacityGuard(), metrics, writes=True),
+        tmp=tmp,
+        token="",
+        token_place="",
+    )
+
+
 @asynccontextmanager
 async def open_deps(
     database: Database,
@@ -238,23 +261,7 @@ async def open_deps(
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     tmp.mkdir()
     vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
-    blobs, metrics = FileBlobStore(folder / "blobs", tmp), Metrics()
-    readiness = Readiness(database, vectors, blobs, CapacityGuard(), metrics, writes=True)
-    stack = Stack(
-        settings=settings,
-        db=database,
-        keywords=PostgresKeywordIndex(database),
-        vectors=vectors,
-        blobs=blobs,
-        signer=Signer(b"a key of the tests"),
-        embedders=cast(EmbedderRegistry, embedder),
-        metrics=metrics,
-        wakeup=Wakeup(database),
-        readiness=readiness,
-        tmp=tmp,
-        token="",
-        token_place="",
-    )
+    stack = embedded_stack(settings, database, vectors, embedder)
     embedding = DocumentEmbedding(embedder, database, stack.metrics, stack.blobs.get)
     try:
         async with Sandbox(children=1) as sandbox:

@@ -20,10 +20,7 @@ from uuid import UUID
 import orjson
 import pytest
 
-from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.signing import Signer
 from latent_core.blobs.writer import store
-from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.db.connection import Connection, Database
 from latent_core.db.documents import documents
 from latent_core.db.documents.documents import SourceInfo
@@ -39,10 +36,8 @@ from latent_core.queue import admin
 from latent_core.queue.context import JobContext
 from latent_core.queue.reaper import disown, reap
 from latent_core.queue.runner import Runner
-from latent_core.queue.wakeup import Wakeup
 from latent_core.settings import Settings
 from latent_core.stack import Stack
-from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
@@ -51,6 +46,7 @@ from latent_workers.jobs.registry import handlers
 from latent_workers.maintenance import look
 from latent_workers.publishing import Publisher
 from latent_workers.sandbox.pool import Sandbox
+from tests.support.harness.worker_harness import embedded_stack
 from tests.support.servers.embedding_server import EmbeddingServer
 
 DIMS: Final = 16
@@ -295,20 +291,7 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[AttemptHa
         services.push_async_callback(index.close)
         embedders = EmbedderRegistry(settings, tmp_path / "models")
         services.push_async_callback(embedders.close)
-        stack = Stack(
-            settings=settings,
-            db=database,
-            keywords=PostgresKeywordIndex(database),
-            vectors=index,
-            blobs=FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"),
-            signer=Signer(b"0" * 32),
-            embedders=embedders,
-            metrics=Metrics(),
-            wakeup=Wakeup(database),
-            tmp=tmp_path / "tmp",
-            token="",
-            token_place="",
-        )
+        stack = embedded_stack(settings, database, index, embedders)
         manifest = Manifest(
             id=CONTAINER,
             name="Notes",
