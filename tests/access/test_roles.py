@@ -192,7 +192,7 @@ def _backup(ending: str = "", body: Any = None) -> Build:
 async def _kept(harness: GatewayHarness, kind: ArchiveKind) -> int:
     """An archive of the vault."""
     data = empty_archive(Manifest.model_validate(VAULT_MANIFEST))
-    sha256 = await store(harness.stack.db, harness.stack.blobs, data)
+    sha256 = await store(harness.stack.db, harness.stack.blobs.own, data)
     async with harness.stack.db.transaction() as conn:
         await conn.execute(LONG_IDS)
         return await archives.insert(

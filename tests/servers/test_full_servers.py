@@ -98,7 +98,7 @@ async def test_who_hears_it_from_a_store_remembers_it(
         raise StoreFull("the disk of the S3 server is full: free disk space", service="minio")
 
     with monkeypatch.context() as patch:
-        patch.setattr(harness.stack.blobs, "put_file", full)
+        patch.setattr(harness.stack.blobs.own, "put_file", full)
         first = await harness.ask("owner", "POST", UPLOADS, content=b"never seen before")
     assert is_refused(first, "disk of")
     assert first.headers["Retry-After"] == "60"

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from latent_core.blobs.files import FileBlobStore
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.files import FileBlobStore, FileBlobStores
+from latent_core.blobs.port import BlobStores
 from latent_core.domain.errors import Invalid
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.runtime.data_directory import DataDirectory, WorkFolder
@@ -99,17 +99,20 @@ async def open_blobs(
     place: ProcessFolders,
     installation: Installation,
     policy: MarkerPolicy,
-) -> BlobStore:
-    store: BlobStore
+) -> BlobStores:
+    stores: BlobStores
     if settings.s3_endpoint is not None:
         with _server_clients():
             from latent_core.blobs.s3 import S3BlobStore
+            from latent_core.blobs.s3_buckets import S3BlobStores
         address = _s3_address(settings, settings.s3_endpoint)
-        store = await S3BlobStore.open(address, place.tmp / "s3", installation, policy)
+        own = await S3BlobStore.open(address, place.tmp / "s3", installation, policy)
+        stores = S3BlobStores(own, address.bucket, installation)
     else:
-        store = FileBlobStore(place.path / "blobs", place.tmp, min_free=settings.min_free_bytes)
-    services.push_async_callback(store.close)
-    return store
+        files = FileBlobStore(place.path / "blobs", place.tmp, min_free=settings.min_free_bytes)
+        stores = FileBlobStores(files)
+    services.push_async_callback(stores.close)
+    return stores
 
 
 def open_presigner(

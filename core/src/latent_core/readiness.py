@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import EMPTY, BlobStore
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.domain.errors import LatentError, NotFound, Service
-from latent_core.domain.ids import Sha256
 from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.port import VectorIndex
 from latent_core.wire.doctor import ReadinessAnswer, ServiceState
@@ -21,7 +20,6 @@ logger = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 2.0
 """A service that does not answer within this time is down."""
-EMPTY_SHA: Final = Sha256("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
 """Of no bytes: a request for its size reaches the store and reads nothing."""
 NO_COLLECTION: Final = "readiness"
 """A collection that does not exist. That it does not is an answer, too, and the cheapest one."""
@@ -98,7 +96,7 @@ class Readiness:
             await self._vectors.count(NO_COLLECTION)
 
     async def _minio(self) -> None:
-        await self._blobs.size(EMPTY_SHA)
+        await self._blobs.size(EMPTY)
 
 
 class _Probe:

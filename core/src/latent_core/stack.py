@@ -21,14 +21,15 @@ from latent_core.backends import (
     open_presigner,
     open_vectors,
 )
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import BlobStore, BlobStores
 from latent_core.blobs.signing import Signer
 from latent_core.bm25.analyser import query_terms
 from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.bm25.exact import ExactIndex
 from latent_core.bm25.phrases import PhraseIndex
 from latent_core.bm25.port import KeywordIndex
-from latent_core.db import installation, placement
+from latent_core.db import containers, installation, placement
+from latent_core.db.blobs import blobs as blob_rows
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
@@ -72,7 +73,7 @@ class Stack:
     db: Database
     keywords: KeywordIndex
     vectors: VectorIndex
-    blobs: BlobStore
+    blobs: BlobStores
     signer: Signer
     embedders: EmbedderRegistry
     metrics: Metrics
@@ -97,6 +98,12 @@ class Stack:
     def wake(self) -> None:
         """Notify workers of committed jobs; a hint only, since they also poll."""
         self.wakeup.wake()
+
+    async def blobs_of(self, container_id: str) -> BlobStore:
+        """The store of a container's blobs, also of one that is hidden or deleted."""
+        async with self.db.reading() as conn:
+            bucket = await containers.bucket(conn, container_id)
+        return self.blobs.of(bucket)
 
     def search_stores(self, queries: QueryCache) -> SearchStores:
         """The stores for searches; ``queries`` caches the vectors of recent queries."""
@@ -149,7 +156,9 @@ class Stack:
                 embedders=embedders,
                 metrics=metrics,
                 wakeup=await services.enter_async_context(Wakeup(db)),
-                readiness=Readiness(db, vectors, blobs, capacity, metrics, writes=name == "worker"),
+                readiness=Readiness(
+                    db, vectors, blobs.own, capacity, metrics, writes=name == "worker"
+                ),
                 tmp=place.tmp,
                 token=place.token,
                 token_place=place.token_place,
@@ -256,8 +265,11 @@ async def adopt(settings: Settings) -> Installation:
         db = await _open_database(services, settings, place, "adopt")
         async with db.transaction() as conn:
             holder = await installation.take_over(conn)
+            named = await blob_rows.buckets(conn)
         await open_vectors(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
-        await open_blobs(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
+        stores = await open_blobs(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
+        for bucket in named:
+            await stores.prepare(bucket, MarkerPolicy.TAKE_OVER)
     return holder
 
 

@@ -56,7 +56,7 @@ DELIVERED = {
     "vectors.own_collection": "its vectors share no collection with other containers",
     "acl.roles.owner": "who may change",
     "acl.roles.reader": "who may read",
-    "storage.blobs.bucket": "refused unless it is the bucket of all blobs (test_offer)",
+    "storage.blobs.bucket": "the bucket of its blobs, on an S3 server",
     "backup.cron": "when backups are made",
     "backup.keep": "how many of them stay",
     "eval.enabled": "no other space is switched to without golden queries",

@@ -216,28 +216,28 @@ class TestCopies:
         copies = self.copies(tmp_path, lambda: now)
         hashes = [Sha256(hashlib.sha256(bytes([n])).hexdigest()) for n in range(4)]
 
-        def ten(_: Sha256, file: IO[bytes]) -> None:
+        def ten(file: IO[bytes]) -> None:
             file.write(b"0123456789")
 
         for sha256 in hashes[:3]:
-            copies.of(sha256, ten)
+            copies.of("", sha256, ten)
             now += 1
         assert all((tmp_path / sha256).exists() for sha256 in hashes[:3])
         now += 100
-        copies.of(hashes[0], ten)  # asked for again: the next oldest goes first
-        copies.of(hashes[3], ten)
+        copies.of("", hashes[0], ten)  # asked for again: the next oldest goes first
+        copies.of("", hashes[3], ten)
         left = {path.name for path in tmp_path.iterdir()}
         assert left == {hashes[0], hashes[3]}
 
     def test_a_download_that_fails_leaves_nothing(self, tmp_path: Path) -> None:
         copies = self.copies(tmp_path, lambda: 0.0)
 
-        def broken(_: Sha256, file: IO[bytes]) -> None:
+        def broken(file: IO[bytes]) -> None:
             file.write(b"half")
             raise Unavailable("away")
 
         with pytest.raises(Unavailable):
-            copies.of(sha256_of(b"x"), broken)
+            copies.of("", sha256_of(b"x"), broken)
         assert os.listdir(tmp_path) == []
 
 

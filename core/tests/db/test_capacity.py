@@ -141,5 +141,5 @@ async def test_the_embedded_stores_keep_the_configured_space_free(
         assert caught.value.service == "qdrant"
         blobs = await open_blobs(services, settings, place, OURS, MarkerPolicy.CREATE)
         with pytest.raises(StoreFull, match=r"1048576 MB must be .LLC_MIN_FREE_BYTES"):
-            await blobs.put(b"x")
+            await blobs.own.put(b"x")
         assert list(place.tmp.iterdir()) == []

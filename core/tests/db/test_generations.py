@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.files import FileBlobStore, FileBlobStores
 from latent_core.blobs.writer import store
 from latent_core.bm25.analyser import analyse, query_terms
 from latent_core.bm25.bm25 import PostgresKeywordIndex
@@ -180,7 +180,9 @@ class PublishHarness:
                 await finish(conn, job)
 
     async def examine(self) -> DoctorReport:
-        return await Doctor(self.db, self.index, self.blobs, grace_seconds=0.0).examine(None)
+        return await Doctor(
+            self.db, self.index, FileBlobStores(self.blobs), grace_seconds=0.0
+        ).examine(None)
 
 
 def _draft(text: str) -> DraftChunk:
@@ -201,10 +203,17 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[PublishHa
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     try:
         manifest = Manifest(id="notes", name="Notes")
+        blobs = FileBlobStore(tmp_path / "blobs", tmp_path / "tmp")
         await founding.create(
-            database, index, _Models(), manifest, principal="local:you", request_id=None
+            database,
+            index,
+            FileBlobStores(blobs),
+            _Models(),
+            manifest,
+            principal="local:you",
+            request_id=None,
         )
-        yield PublishHarness(database, index, FileBlobStore(tmp_path / "blobs", tmp_path / "tmp"))
+        yield PublishHarness(database, index, blobs)
     finally:
         await index.close()
 

@@ -48,8 +48,11 @@ class CountingEmbedderStub(TextsOnly):
         """Nothing is held open."""
 
 
-async def no_pictures(sha256: Sha256) -> bytes:
-    raise AssertionError(f"nobody has drawn {sha256}")
+CONTAINER = "plates"
+
+
+async def no_pictures(picture: StoredImage) -> bytes:
+    raise AssertionError(f"nobody has drawn {picture.sha256}")
 
 
 @pytest.fixture
@@ -203,20 +206,20 @@ async def test_each_picture_is_kept_as_its_answer_comes_and_not_paid_for_twice_a
     shown = {Sha256(f"{n:064x}"): f"plate {n}".encode() for n in range(20)}
     last = list(shown)[-1]
 
-    async def read(sha256: Sha256) -> bytes:
-        return b"slow" if sha256 == last and not again else shown[sha256]
+    async def read(picture: StoredImage) -> bytes:
+        return b"slow" if picture.sha256 == last and not again else shown[picture.sha256]
 
     again = False
     embedder = ImageEmbedder()
     batcher = Batcher(embedder)
     cached = CachedEmbedding(batcher, database, read)
-    cut_off = asyncio.create_task(cached.embed([StoredImage(one) for one in shown]))
+    cut_off = asyncio.create_task(cached.embed([StoredImage(one, CONTAINER) for one in shown]))
     while await _kept(database, embedder, shown) < 19:
         pass
     cut_off.cancel()
     await asyncio.wait([cut_off])
     again = True
-    assert (await cached.embed([StoredImage(one) for one in shown])).hits == 19
+    assert (await cached.embed([StoredImage(one, CONTAINER) for one in shown])).hits == 19
     assert sorted(embedder.embedded_texts) == sorted(f"plate {n}" for n in range(20))
     await batcher.close()
 
@@ -232,15 +235,17 @@ async def test_no_more_pictures_are_read_than_are_sent_at_once(database: Databas
     read: list[Sha256] = []
     full = asyncio.Event()
 
-    async def slow(sha256: Sha256) -> bytes:
-        read.append(sha256)
+    async def slow(picture: StoredImage) -> bytes:
+        read.append(picture.sha256)
         if len(read) == cache.PICTURES_AT_ONCE:
             full.set()
         return b"slow"
 
     batcher = Batcher(ImageEmbedder())
     cached = CachedEmbedding(batcher, database, slow)
-    task = asyncio.create_task(cached.embed([StoredImage(Sha256(f"{n:064x}")) for n in range(100)]))
+    task = asyncio.create_task(
+        cached.embed([StoredImage(Sha256(f"{n:064x}"), CONTAINER) for n in range(100)])
+    )
     await full.wait()
     for _ in range(100):
         await asyncio.sleep(0)

@@ -28,7 +28,7 @@ from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, Ret
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding
-from latent_core.models.embedding.picture import StoredImage, as_data_url, media_type, pieces
+from latent_core.models.embedding.picture import Piece, StoredImage, as_data_url, media_type, pieces
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
@@ -309,9 +309,10 @@ class TestPieces:
     model = EmbeddingModel("vllm/test", "1", DIMS, 4, reads_images=True)
 
     def test_a_picture_is_one_piece_for_who_reads_pictures_and_its_text_for_others(self) -> None:
-        text, picture = "one two three four five six", Sha256("ab" * 32)
+        text = "one two three four five six"
+        picture = StoredImage(Sha256("ab" * 32), "plates")
         tokenizer = PieceTokenizer()
-        assert pieces(text, picture, tokenizer, self.model) == [StoredImage(picture)]
+        assert pieces(text, picture, tokenizer, self.model) == [picture]
         texts_only = EmbeddingModel("openai/test", "1", DIMS, 4)
         cut = pieces(text, None, tokenizer, self.model)
         assert "".join(map(str, cut)) == text
@@ -336,13 +337,14 @@ async def test_an_image_is_embedded_once_and_cached_like_the_texts(
 ) -> None:
     stored = {Sha256(f"{n:064x}"): shows(f"colour {n}") for n in range(20)}
 
-    async def read(sha256: Sha256) -> bytes:
-        return stored[sha256]
+    async def read(picture: StoredImage) -> bytes:
+        return stored[picture.sha256]
 
     embedder = embedder_for(server, "jina")
     batcher = Batcher(embedder)
     cached = CachedEmbedding(batcher, database, read)
-    mixed = ["a text", *map(StoredImage, stored), "another", StoredImage(Sha256(f"{3:064x}"))]
+    mixed: list[Piece] = ["a text", *(StoredImage(one, "plates") for one in stored), "another"]
+    mixed.append(StoredImage(Sha256(f"{3:064x}"), "plates"))
     matrix, hits, tokens = await cached.embed(mixed)
     expected = ["a text", *(f"colour {n}" for n in range(20)), "another", "colour 3"]
     assert np.allclose(matrix, server.vectors(expected), atol=1e-5)

@@ -22,7 +22,6 @@ def in_bucket(name: str) -> Manifest:
 @pytest.mark.parametrize(
     ("given_manifest", "summary"),
     [
-        (in_bucket("theirs"), "'theirs'.*'ours'.*LLC_S3_BUCKET"),
         (manifest(summaries={"enabled": True}), r"summaries\.enabled"),
         (manifest(extraction={"enabled": True}), r"extraction\.enabled"),
     ],
@@ -34,24 +33,32 @@ def test_a_key_that_would_have_no_effect_is_refused_by_name(
         check_offered(given_manifest, "ours")
 
 
-def test_the_bucket_of_all_blobs_may_be_named() -> None:
-    assert check_offered(in_bucket("ours"), "ours") == []
+def test_a_bucket_may_be_named_on_a_server() -> None:
+    assert check_offered(in_bucket("theirs"), "ours") == []
     assert check_offered(manifest(), "ours") == []
 
 
 def test_a_bucket_is_accepted_and_reported_as_unused_where_blobs_are_files() -> None:
     (issue,) = check_offered(in_bucket("theirs"), None)
-    assert "LLC_S3_BUCKET must be 'theirs'" in issue.message
+    assert "storage.blobs.bucket has no effect" in issue.message
+    assert "LLC_S3_ENDPOINT" in issue.message
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ab", "Theirs", "a_b", "-ab", "ab-", "a..b", "192.168.0.1", "a/b", "x" * 64]
+)
+def test_a_name_that_no_server_accepts_is_refused_with_its_key(name: str) -> None:
+    with pytest.raises(Invalid, match=r"storage\.blobs\.bucket.*not a bucket name"):
+        in_bucket(name)
 
 
 def test_what_is_not_offered_is_taken_out_of_an_archives_manifest_and_the_rest_stays() -> None:
     manifest_given = manifest(
         storage={"blobs": {"bucket": "theirs"}}, summaries={"enabled": True}, theme="lamps"
     )
-    kept, skipped = settled(manifest_given, "ours")
-    assert skipped == ["storage.blobs.bucket", "summaries.enabled"]
-    assert kept == manifest(theme="lamps")
-    assert settled(in_bucket("theirs"), None) == (in_bucket("theirs"), [])
+    kept, skipped = settled(manifest_given)
+    assert skipped == ["summaries.enabled"]
+    assert kept == manifest(storage={"blobs": {"bucket": "theirs"}}, theme="lamps")
 
 
 def test_there_is_a_bucket_only_where_an_s3_server_is() -> None:

@@ -34,10 +34,10 @@ TABLE = "\n".join([HEADER, RULE, *ROWS, LAST])
 class LinkSigner:
     """Says what was asked for."""
 
-    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+    def page_image(self, bucket: str, sha256: str, mime: str, filename: str) -> str:
         return f"image:{sha256}"
 
-    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+    def link(self, bucket: str, sha256: str, mime: str, disposition: str, filename: str) -> str:
         return f"{disposition}:{sha256}:{mime}:{filename}"
 
 

@@ -40,13 +40,19 @@ class BlobLinks:
     base: str
     presigner: Presigner | None = None
 
-    def page_image(self, sha256: str, mime: str, filename: str) -> str:
-        return self.link(sha256, mime, "inline", filename)
+    def page_image(self, bucket: str, sha256: str, mime: str, filename: str) -> str:
+        return self.link(bucket, sha256, mime, "inline", filename)
 
-    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+    def link(self, bucket: str, sha256: str, mime: str, disposition: str, filename: str) -> str:
+        """``bucket`` as in the rows of blobs: "" for the installation's own."""
         if self.presigner is not None:
             return self.presigner.link(
-                sha256, seconds=TTL_SECONDS, mime=mime, disposition=disposition, filename=filename
+                sha256,
+                seconds=TTL_SECONDS,
+                mime=mime,
+                disposition=disposition,
+                filename=filename,
+                bucket=bucket,
             )
         query = self.signer.sign(
             sha256,
@@ -54,6 +60,7 @@ class BlobLinks:
             mime=mime,
             disposition=disposition,
             filename=filename,
+            bucket=bucket,
         )
         return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"
 

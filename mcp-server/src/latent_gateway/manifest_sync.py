@@ -81,7 +81,13 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> None:
                 "manifest_of_elsewhere", extra={"file": path.name, "cause": issue.message}
             )
         await founding.create(
-            stack.db, stack.vectors, stack.embedders, manifest, principal=OWNER, request_id=None
+            stack.db,
+            stack.vectors,
+            stack.blobs,
+            stack.embedders,
+            manifest,
+            principal=OWNER,
+            request_id=None,
         )
     except LatentError as error:
         logger.warning("manifest_not_applied", extra={"file": path.name, "cause": error.message})

@@ -64,11 +64,11 @@ async def export(harness: WorkerHarness, **options: bool) -> bytes:
     async with harness.stack.db.transaction() as conn:
         found = await archives.get(conn, job["result"]["archive_id"], ArchiveKind.EXPORT)
     assert found is not None
-    return await harness.stack.blobs.get(Sha256(found.sha256))
+    return await harness.stack.blobs.own.get(Sha256(found.sha256))
 
 
 async def begin(harness: WorkerHarness, data: bytes, target: str, **options: Any) -> int:
-    sha256 = await store(harness.stack.db, harness.stack.blobs, data)
+    sha256 = await store(harness.stack.db, harness.stack.blobs.own, data)
     payload = ImportPayload(sha256=sha256, filename="a.latent.tar.zst", target=target, **options)
     async with harness.stack.db.transaction() as conn:
         return await request_import(conn, payload, size=len(data), principal=OWNER)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import orjson
 
-from latent_core.blobs.files import FileBlobStore
+from latent_core.blobs.files import FileBlobStore, FileBlobStores
 from latent_core.blobs.signing import Signer
 from latent_core.blobs.writer import store
 from latent_core.bm25.bm25 import PostgresKeywordIndex
@@ -44,7 +44,7 @@ from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.embed import DocumentEmbedding, picture_reader
 from latent_workers.jobs.registry import handlers
 from latent_workers.publishing import Publisher
 from latent_workers.sandbox.pool import Sandbox
@@ -145,7 +145,9 @@ class WorkerHarness:
         container: str = CONTAINER,
     ) -> UUID:
         """Accept bytes, or with None the file of that name in the inbox."""
-        sha256 = await store(self.stack.db, self.stack.blobs, data) if data is not None else None
+        sha256 = (
+            await store(self.stack.db, self.stack.blobs.own, data) if data is not None else None
+        )
         payload = IngestPayload(
             uri=f"file:///{name}",
             filename=name,
@@ -198,7 +200,7 @@ class WorkerHarness:
         return [row["text"] for row in await sql(self.stack.db, LIVE_TEXTS)]
 
     async def stored(self) -> set[str]:
-        return {sha256 async for sha256 in self.stack.blobs.hashes()}
+        return {sha256 async for sha256 in self.stack.blobs.own.hashes()}
 
     async def examine(self) -> DoctorReport:
         stack = self.stack
@@ -227,7 +229,7 @@ def embedded_stack(
 ) -> Stack:
     """A stack on ``database`` with blobs as files, in the data directory of ``settings``."""
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
-    blobs, metrics = FileBlobStore(folder / "blobs", tmp), Metrics()
+    blobs, metrics = FileBlobStores(FileBlobStore(folder / "blobs", tmp)), Metrics()
     return Stack(
         settings=settings,
         db=database,
@@ -238,7 +240,7 @@ def embedded_stack(
         embedders=cast(EmbedderRegistry, embedder),
         metrics=metrics,
         wakeup=Wakeup(database),
-        readiness=Readiness(database, vectors, blobs, CapacityGuard(), metrics, writes=True),
+        readiness=Readiness(database, vectors, blobs.own, CapacityGuard(), metrics, writes=True),
         tmp=tmp,
         token="",
         token_place="",
@@ -262,11 +264,17 @@ async def open_deps(
     tmp.mkdir()
     vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
     stack = embedded_stack(settings, database, vectors, embedder)
-    embedding = DocumentEmbedding(embedder, database, stack.metrics, stack.blobs.get)
+    embedding = DocumentEmbedding(embedder, database, stack.metrics, picture_reader(stack))
     try:
         async with Sandbox(children=1) as sandbox:
             await founding.create(
-                database, vectors, embedder, manifest, principal="local:you", request_id=None
+                database,
+                vectors,
+                stack.blobs,
+                embedder,
+                manifest,
+                principal="local:you",
+                request_id=None,
             )
             publishing = Publisher(database, lease_seconds=settings.lease_seconds)
             yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)

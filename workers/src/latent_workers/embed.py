@@ -13,18 +13,28 @@ from latent_core.db.containers import Space
 from latent_core.db.embed_usage import EmbedUsage
 from latent_core.domain.chunk import Matrix
 from latent_core.domain.findings import SkippedImages
-from latent_core.domain.ids import JobId
+from latent_core.domain.ids import JobId, Sha256
 from latent_core.ingest.stage import Checkpoint
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding
-from latent_core.models.embedding.picture import Piece, ReadPicture, pieces
+from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage, pieces
 from latent_core.models.embedding.port import Embedder
+from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
 from latent_workers.chunk.counting import WordCounter
 
 A_MILLION: Final = 1_000_000
 TEXTS_PER_STEP: Final = 256
 """Texts of one job between two lease checks and progress updates."""
+
+
+def picture_reader(stack: Stack) -> ReadPicture:
+    """Reads pictures from the bucket of their container."""
+
+    async def read(picture: StoredImage) -> bytes:
+        return await (await stack.blobs_of(picture.container_id)).get(picture.sha256)
+
+    return read
 
 
 class SpaceEmbedders(Protocol):
@@ -67,9 +77,10 @@ class DocumentEmbedding:
         return self._counters[key]
 
     def pieces(self, space: Space, text: str, picture: str | None) -> list[Piece]:
-        """The inputs of the space's embedder for a chunk. Blocking."""
+        """The inputs of the space's embedder for a chunk; ``picture`` is the hash of its page image. Blocking."""
         model = self._embedders.for_space(space).model
-        return pieces(text, picture, self.counter(space), model)
+        image = None if picture is None else StoredImage(Sha256(picture), space.container_id)
+        return pieces(text, image, self.counter(space), model)
 
     async def embed(
         self,

@@ -22,7 +22,7 @@ from latent_core.telemetry.metrics import Metrics, set_up_logs
 from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.tracing import tracing
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.embed import DocumentEmbedding, picture_reader
 from latent_workers.jobs.registry import ONE_AT_A_TIME, handlers
 from latent_workers.maintenance import tidy
 from latent_workers.ocr.reader import PageReader
@@ -63,7 +63,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.embedders,
             stack.db,
             stack.metrics,
-            stack.blobs.get,
+            picture_reader(stack),
             price_per_million=settings.embed_price_per_million,
         )
         async with stack.db.reading() as conn:

@@ -83,7 +83,7 @@ async def test_backups_are_kept_by_number_verified_and_restored(harness: WorkerH
     async with harness.stack.db.transaction() as conn:
         (newest, _) = await archives.listed(conn, ArchiveKind.BACKUP, [CONTAINER], 10)
         assert newest.verified_at is not None
-    data = await harness.stack.blobs.get(Sha256(newest.sha256))  # outlived its container
+    data = await harness.stack.blobs.own.get(Sha256(newest.sha256))  # outlived its container
     await take_in(harness, data, CONTAINER)
     assert await everything(harness, CONTAINER) == before
 
@@ -165,7 +165,7 @@ async def test_a_damaged_backup_fails_its_verification(harness: WorkerHarness) -
         await request_export(
             conn, CONTAINER, ExportPayload(kept=True, verify=one.id), principal=OWNER
         )
-    path = await harness.stack.blobs.local_copy(Sha256(one.sha256))
+    path = await harness.stack.blobs.own.local_copy(Sha256(one.sha256))
     path.chmod(0o600)
     path.write_bytes(path.read_bytes()[:-9])
     (trouble,) = await harness.work(JobKind.EXPORT)

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from latent_core.blobs.files import FileBlobStore, FileBlobStores
 from latent_core.bm25.analyser import analyse
 from latent_core.db import containers
 from latent_core.db.connection import Database
@@ -293,8 +294,9 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[DedupHarn
     index = await EdgeVectorIndex.open(tmp_path / "vectors")
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     try:
+        blobs = FileBlobStores(FileBlobStore(tmp_path / "blobs", tmp_path))
         await founding.create(
-            database, index, _Models(), manifest, principal="local:you", request_id=None
+            database, index, blobs, _Models(), manifest, principal="local:you", request_id=None
         )
         yield DedupHarness(database, index)
     finally:

@@ -207,4 +207,4 @@ async def test_pages_and_references_of_a_deleted_document_are_listed_and_removed
     await sql(stack.db, TIME_PASSES)
     await harness.settle()
     assert (await harness.examine()).clean
-    assert not await stack.blobs.size(Sha256(sorted(blobs)[0]))
+    assert not await stack.blobs.own.size(Sha256(sorted(blobs)[0]))

@@ -94,7 +94,13 @@ async def anew(harness: WorkerHarness) -> None:
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
     stack = harness.stack
     await founding.create(
-        stack.db, stack.vectors, harness.embedder, manifest, principal=OWNER, request_id=None
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        harness.embedder,
+        manifest,
+        principal=OWNER,
+        request_id=None,
     )
 
 

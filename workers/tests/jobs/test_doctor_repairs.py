@@ -166,12 +166,12 @@ async def wait_for_ever(harness: WorkerHarness) -> None:
 
 async def lose_an_image(harness: WorkerHarness) -> None:
     row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
-    await harness.stack.blobs.delete(Sha256(str(row["sha256"])))
+    await harness.stack.blobs.own.delete(Sha256(str(row["sha256"])))
 
 
 async def corrupt_an_image(harness: WorkerHarness) -> None:
     row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'page_image' LIMIT 1")
-    path = await harness.stack.blobs.local_copy(Sha256(str(row["sha256"])))
+    path = await harness.stack.blobs.own.local_copy(Sha256(str(row["sha256"])))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -185,7 +185,7 @@ async def doubt_a_blob(harness: WorkerHarness) -> None:
 
 
 async def store_bytes_without_a_row(harness: WorkerHarness) -> None:
-    await harness.stack.blobs.put(b"nobody knows these")
+    await harness.stack.blobs.own.put(b"nobody knows these")
 
 
 async def forget_a_blob(harness: WorkerHarness) -> None:
@@ -206,7 +206,7 @@ async def cut_an_export_off(harness: WorkerHarness) -> None:
 
 async def export_file(harness: WorkerHarness) -> Path:
     data = await export(harness)
-    path = await harness.stack.blobs.local_copy(Sha256(hashlib.sha256(data).hexdigest()))
+    path = await harness.stack.blobs.own.local_copy(Sha256(hashlib.sha256(data).hexdigest()))
     path.chmod(0o600)
     return path
 
@@ -221,7 +221,13 @@ async def test_on_a_shared_server_only_collections_that_were_made_here_are_dropp
     vectors, db = harness.stack.vectors, harness.stack.db
     other = Manifest(id="art", name="Art", embedder="openai/test", dims=DIMS)
     made = await founding.create(
-        db, vectors, harness.deps.stack.embedders, other, principal="local:you", request_id=None
+        db,
+        vectors,
+        harness.stack.blobs,
+        harness.deps.stack.embedders,
+        other,
+        principal="local:you",
+        request_id=None,
     )
     async with db.transaction() as conn:
         await delete_container(conn, "art", principal="local:you")
@@ -367,7 +373,7 @@ async def test_a_lost_original_is_reported_and_restored_by_adding_the_file(
     await harness.add("lamp.md", TEXT)
     assert await harness.work() == []
     row = await one(harness, "SELECT sha256 FROM blob_refs WHERE role = 'original'")
-    await harness.stack.blobs.delete(Sha256(str(row["sha256"])))
+    await harness.stack.blobs.own.delete(Sha256(str(row["sha256"])))
     report = await examine(harness)
     stack = harness.stack
     (outcome,) = await Repairer(
@@ -394,8 +400,8 @@ async def test_a_lost_or_truncated_backup_is_reported_with_and_without_its_conta
         r["sha256"] for r in await sql(harness.stack.db, "SELECT sha256 FROM archives ORDER BY id")
     ]
     assert (await examine(harness, deep=True)).clean
-    await harness.stack.blobs.delete(Sha256(lost))
-    path = await harness.stack.blobs.local_copy(Sha256(cut))
+    await harness.stack.blobs.own.delete(Sha256(lost))
+    path = await harness.stack.blobs.own.local_copy(Sha256(cut))
     path.chmod(0o600)
     data = path.read_bytes()
     path.write_bytes(data[:2])
@@ -509,7 +515,13 @@ async def test_a_container_that_goes_meanwhile_costs_the_report_of_no_other(
     assert await harness.work() == []
     second = Manifest(id="zz", name="Second", embedder="openai/test", dims=DIMS)
     await founding.create(
-        stack.db, stack.vectors, harness.embedder, second, principal="local:you", request_id=None
+        stack.db,
+        stack.vectors,
+        stack.blobs,
+        harness.embedder,
+        second,
+        principal="local:you",
+        request_id=None,
     )
     doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=600.0)
     assert set((await doctor.examine(["never", "zz"])).containers) == {"zz"}

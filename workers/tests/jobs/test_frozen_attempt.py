@@ -41,7 +41,7 @@ from latent_core.stack import Stack
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import Points, VectorIndex
 from latent_workers.deps import Deps
-from latent_workers.embed import DocumentEmbedding
+from latent_workers.embed import DocumentEmbedding, picture_reader
 from latent_workers.jobs.registry import handlers
 from latent_workers.maintenance import look
 from latent_workers.publishing import Publisher
@@ -179,7 +179,9 @@ class AttemptHarness:
         stack = self.stack
         if steps is not None:
             stack = replace(stack, vectors=cast(VectorIndex, SteppedIndex(stack.vectors, steps)))
-        embedding = DocumentEmbedding(stack.embedders, stack.db, stack.metrics, stack.blobs.get)
+        embedding = DocumentEmbedding(
+            stack.embedders, stack.db, stack.metrics, picture_reader(stack)
+        )
         db = stack.db if steps is None else cast(Database, SteppedDatabase(stack.db, steps))
         publishing = Publisher(db, lease_seconds=stack.settings.lease_seconds)
         deps = Deps(stack.settings, stack, self.sandbox, embedding, self.sandbox, publishing)
@@ -201,7 +203,7 @@ class AttemptHarness:
             await embedding.close()
 
     async def add(self, uri: str, data: bytes, kind: JobKind = JobKind.INGEST) -> UUID:
-        sha256 = await store(self.stack.db, self.stack.blobs, data)
+        sha256 = await store(self.stack.db, self.stack.blobs.own, data)
         name = uri.rpartition("/")[2]
         source = SourceInfo(CONTAINER, uri, "text/plain")
         payload = IngestPayload(
@@ -300,7 +302,13 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[AttemptHa
             chunker=Chunker(size=16, overlap=0.0),
         )
         await founding.create(
-            database, index, embedders, manifest, principal="local:you", request_id=None
+            database,
+            index,
+            stack.blobs,
+            embedders,
+            manifest,
+            principal="local:you",
+            request_id=None,
         )
         sandbox = await services.enter_async_context(Sandbox(children=2))
         yield AttemptHarness(stack, sandbox)

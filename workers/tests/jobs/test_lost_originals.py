@@ -41,11 +41,11 @@ async def original_of(harness: WorkerHarness, doc_id: UUID) -> Sha256:
 
 
 async def lose(harness: WorkerHarness, sha256: Sha256) -> None:
-    await harness.stack.blobs.delete(sha256)
+    await harness.stack.blobs.own.delete(sha256)
 
 
 async def damage(harness: WorkerHarness, sha256: Sha256) -> None:
-    path = await harness.stack.blobs.local_copy(sha256)
+    path = await harness.stack.blobs.own.local_copy(sha256)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -53,7 +53,7 @@ async def damage(harness: WorkerHarness, sha256: Sha256) -> None:
 
 async def damage_on_a_server(harness: WorkerHarness, sha256: Sha256) -> None:
     """What a server sends is hashed while it is copied."""
-    store = harness.stack.blobs
+    store = harness.stack.blobs.own
     copy = store.local_copy
 
     async def local_copy(requested: Sha256) -> Path:
@@ -94,7 +94,7 @@ async def test_lost_blobs_are_skipped_by_an_archive_and_counted(
         kind = ArchiveKind.BACKUP if kept else ArchiveKind.EXPORT
         (archive,) = await archives.listed(conn, kind, [CONTAINER], 10)
     assert archive.totals["lacking_blobs"] == 1
-    data = await harness.stack.blobs.get(Sha256(archive.sha256))
+    data = await harness.stack.blobs.own.get(Sha256(archive.sha256))
     await delete(harness, CONTAINER)
     result = await take_in(harness, data, CONTAINER)
     assert (result["documents"], result["embedded"], result["lacking_blobs"]) == (2, 0, 1)
@@ -168,4 +168,4 @@ async def test_adding_a_file_brings_the_original_to_a_document_that_was_imported
     assert await has_original(harness, doc_id)
     assert harness.embedder.texts == embedded
     await harness.settle()
-    assert await harness.stack.blobs.size(await original_of(harness, doc_id)) == len(LAMP)
+    assert await harness.stack.blobs.own.size(await original_of(harness, doc_id)) == len(LAMP)

@@ -30,6 +30,7 @@ from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.picture import StoredImage
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.refresh.lifecycle import begin
 from latent_core.settings import Settings
@@ -227,7 +228,7 @@ async def test_a_lost_picture_is_drawn_again_and_found_as_before(harness: Worker
     assert await harness.work() == []
     before = await vectors(harness)
     (row,) = await sql(harness.stack.db, CHUNKS)
-    await harness.stack.blobs.delete(Sha256(row["image_sha256"]))
+    await harness.stack.blobs.own.delete(Sha256(row["image_sha256"]))
     assert await mended(harness) == [Remedy.REINGEST]
     (again,) = await sql(harness.stack.db, CHUNKS)
     assert again["image_sha256"] == row["image_sha256"]
@@ -387,14 +388,14 @@ async def test_a_page_that_the_embedder_refuses_costs_neither_its_document_nor_o
 async def test_a_page_whose_bytes_are_lost_is_left_out_by_name(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = harness.stack.blobs.get
+    whole = harness.stack.blobs.own.get
     hashes: list[str] = []
 
-    async def get(sha256: Sha256) -> bytes:
-        hashes.append(sha256)
+    async def get(picture: StoredImage) -> bytes:
+        hashes.append(picture.sha256)
         if len(set(hashes)) == 1:
             raise NotFound("blob 12ab is not stored")
-        return await whole(sha256)
+        return await whole(picture.sha256)
 
     monkeypatch.setattr(harness.deps.embedding, "_read_picture", get)
     await harness.add("plates.pdf", leaves(255, 0, 128))

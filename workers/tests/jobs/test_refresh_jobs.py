@@ -192,7 +192,7 @@ class RefreshHarness:
     async def add(
         self, name: str, text: str, *, kind: JobKind = JobKind.INGEST, **more: Any
     ) -> UUID:
-        sha256 = await store(self.stack.db, self.stack.blobs, text.encode())
+        sha256 = await store(self.stack.db, self.stack.blobs.own, text.encode())
         payload = IngestPayload(
             uri=f"file:///{name}",
             filename=name,

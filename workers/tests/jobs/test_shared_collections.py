@@ -72,6 +72,7 @@ async def created(harness: WorkerHarness, name: str, **more: Any) -> Container:
     return await founding.create(
         stack.db,
         stack.vectors,
+        stack.blobs,
         harness.embedder,
         manifest(name, **more),
         principal="local:you",

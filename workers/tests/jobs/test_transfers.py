@@ -285,7 +285,13 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
         manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
         stack = harness.stack
         await founding.create(
-            stack.db, stack.vectors, harness.embedder, manifest, principal=OWNER, request_id=None
+            stack.db,
+            stack.vectors,
+            stack.blobs,
+            harness.embedder,
+            manifest,
+            principal=OWNER,
+            request_id=None,
         )
     monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 3)
     embedded = harness.embedder.texts
@@ -551,7 +557,7 @@ async def test_what_an_import_brings_outlives_a_collection_of_garbage_until_it_i
         await sql(harness.stack.db, AGES)
         await purge_blobs(
             harness.stack.db,
-            harness.stack.blobs,
+            harness.stack.blobs.own,
             older_than_seconds=2 * LEASE_SECONDS,
             checkpoint=no_pause,
         )

@@ -16,9 +16,10 @@ from typing import IO, Final
 
 from typing_extensions import override
 
-from latent_core.blobs.port import BlobStore
-from latent_core.domain.errors import NotFound, StoreFull, Unavailable
+from latent_core.blobs.port import BlobStore, BlobStores
+from latent_core.domain.errors import Misconfigured, NotFound, StoreFull, Unavailable
 from latent_core.domain.ids import Sha256
+from latent_core.domain.installation import MarkerPolicy
 
 PIECE: Final = 256 * 1024
 HASH: Final = re.compile("[0-9a-f]{64}")
@@ -35,6 +36,11 @@ class FileBlobStore(BlobStore):
         self._root = folder / "sha256"
         self._tmp = tmp
         self._min_free = min_free
+
+    @property
+    @override
+    def bucket(self) -> str:
+        return ""
 
     def _path(self, sha256: Sha256) -> Path:
         return self._root / sha256[:2] / sha256[2:4] / sha256
@@ -181,6 +187,38 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+class FileBlobStores(BlobStores):
+    """One store of files for all containers: a bucket that a manifest names has no effect."""
+
+    def __init__(self, own: FileBlobStore) -> None:
+        self._own = own
+
+    @property
+    @override
+    def own(self) -> FileBlobStore:
+        return self._own
+
+    @override
+    def bucket_of(self, named: str | None) -> str:
+        return ""
+
+    @override
+    def of(self, bucket: str) -> BlobStore:
+        if bucket:
+            raise Misconfigured(
+                f"these bytes are in the S3 bucket '{bucket}', but LLC_S3_ENDPOINT is not set: set it to that server"
+            )
+        return self._own
+
+    @override
+    async def prepare(self, bucket: str, policy: MarkerPolicy) -> None:
+        self.of(bucket)
+
+    @override
+    async def close(self) -> None:
+        await self._own.close()
 
 
 @contextmanager

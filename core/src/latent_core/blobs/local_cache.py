@@ -16,11 +16,11 @@ MAX_BYTES: Final = 2 * 1024**3
 IN_USE_SECONDS: Final = 3600.0
 """A copy requested within this time may still be in use."""
 
-Download = Callable[[Sha256, IO[bytes]], None]
+Download = Callable[[IO[bytes]], None]
 
 
 class LocalBlobCache:
-    """Files named by their hash below ``folder``; the oldest are removed when they exceed ``max_bytes``.
+    """Files named by bucket and hash below ``folder``; the oldest are removed when they exceed ``max_bytes``.
 
     Thread-safe; one process owns the folder.
     """
@@ -41,9 +41,9 @@ class LocalBlobCache:
         self._bytes: int | None = None
         """Upper bound of the cached bytes; None before the first count."""
 
-    def of(self, sha256: Sha256, download: Download) -> Path:
+    def of(self, bucket: str, sha256: Sha256, download: Download) -> Path:
         """The complete copy; ``download`` writes a missing one."""
-        path = self._folder / sha256
+        path = self._path(bucket, sha256)
         with self._lock:
             if path.exists():
                 os.utime(path, (self._clock(), self._clock()))
@@ -51,7 +51,7 @@ class LocalBlobCache:
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         with NamedTemporaryFile(dir=self._folder, prefix="draft-", delete=False) as draft:
             try:
-                download(sha256, draft)
+                download(draft)
                 draft.flush()
                 size = draft.tell()
                 Path(draft.name).replace(path)
@@ -62,9 +62,13 @@ class LocalBlobCache:
             self._added(path, size)
         return path
 
-    def forget(self, sha256: Sha256) -> None:
+    def forget(self, bucket: str, sha256: Sha256) -> None:
         """Remove the copy; open readers are not affected."""
-        (self._folder / sha256).unlink(missing_ok=True)
+        self._path(bucket, sha256).unlink(missing_ok=True)
+
+    def _path(self, bucket: str, sha256: Sha256) -> Path:
+        """Separate for each bucket: where a blob is removed, its copies of other buckets may be in use."""
+        return self._folder / (f"{bucket}.{sha256}" if bucket else sha256)
 
     def _added(self, path: Path, size: int) -> None:
         """Thousands of small files fit, so the folder is scanned only when they may exceed the limit."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from latent_core.domain.ids import Sha256
+from latent_core.domain.installation import MarkerPolicy
+
+EMPTY: Final = Sha256("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+"""The hash of no bytes, to ask a store whether it answers."""
 
 
 class BlobStore(Protocol):
@@ -14,6 +18,11 @@ class BlobStore(Protocol):
 
     Calls raise ``Unavailable`` when the store is unreachable, ``StoreFull`` when it is full.
     """
+
+    @property
+    def bucket(self) -> str:
+        """The bucket in the rows of its blobs: "" for the installation's own, else the name in a manifest."""
+        ...
 
     async def put(self, data: bytes) -> Sha256:
         """Store ``data`` durably under its hash; storing the same bytes again is cheap."""
@@ -47,6 +56,28 @@ class BlobStore(Protocol):
 
     def hashes(self) -> AsyncIterator[Sha256]:
         """The hashes of all blobs, in any order (for checks)."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class BlobStores(Protocol):
+    """The blob stores of an installation: its own, and one per bucket that a manifest names (ADR 0027)."""
+
+    @property
+    def own(self) -> BlobStore: ...
+
+    def bucket_of(self, named: str | None) -> str:
+        """The bucket of a container whose manifest names ``named``: "" for the installation's own."""
+        ...
+
+    def of(self, bucket: str) -> BlobStore:
+        """The store of a bucket that is in use. Sends nothing; each call of the store then raises ``Misconfigured``
+        while the bucket lacks this installation's marker."""
+        ...
+
+    async def prepare(self, bucket: str, policy: MarkerPolicy) -> None:
+        """Check a bucket and its marker, and create them if ``policy`` says so. Raises what prevents its use."""
         ...
 
     async def close(self) -> None: ...

@@ -44,7 +44,7 @@ from latent_core.domain.errors import (
     UpstreamError,
     UpstreamOverload,
 )
-from latent_core.domain.ids import Sha256
+from latent_core.domain.ids import BUCKET_NAME, Sha256
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.domain.service_health import ServiceHealth
 
@@ -71,7 +71,6 @@ PUT_SECONDS: Final = 900
 """Validity of a signed PUT."""
 NAMES_PER_LOOK: Final = 500
 MAX_IN_MEMORY: Final = 8 * 1024 * 1024
-BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 T = TypeVar("T")
 
@@ -96,32 +95,50 @@ class WriteCheck:
     accepted: bool
 
 
+class S3Server:
+    """The connections, threads and local copies that the buckets of a server share."""
+
+    def __init__(self, address: S3Address, tmp: Path) -> None:
+        """``tmp`` is this process's folder for temporary files. Sends nothing yet."""
+        self.client, self.http = connect(address)
+        self.tmp = tmp
+        self.copies = LocalBlobCache(tmp / "blobs")
+        self.health = ServiceHealth("minio")
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        self.http.clear()
+
+
 class S3BlobStore(BlobStore):
-    """``BlobStore`` on an S3 server. ``tmp`` is this process's folder for temporary files."""
+    """``BlobStore`` in a bucket of an S3 server."""
 
     def __init__(
         self,
-        client: Minio,
-        http: urllib3.PoolManager,
+        server: S3Server,
         bucket: str,
-        tmp: Path,
         installation: Installation,
-        *,
         policy: MarkerPolicy,
+        *,
+        named: bool = False,
     ) -> None:
-        self._client = client
-        self._http = http
+        """``named``: by a manifest, not by LLC_S3_BUCKET."""
+        self.server = server
+        self._client = server.client
+        self._http = server.http
+        self._tmp = server.tmp
+        self._copies = server.copies
+        self._health = server.health
+        self._threads = server.threads
         self._bucket = bucket
+        self._named = named
         self._installation = installation
         self._policy = policy
         self._settled = False
         self._verified_at = float("-inf")
         self._writes_checked = WriteCheck(float("-inf"), accepted=True)
-        self._tmp = tmp
-        self._copies = LocalBlobCache(tmp / "blobs")
         self._if_absent = False
-        self._health = ServiceHealth("minio")
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="s3")
 
     @classmethod
     async def open(
@@ -134,10 +151,9 @@ class S3BlobStore(BlobStore):
         """``Unavailable`` when the server refuses the key, ``Misconfigured`` when the bucket lacks the installation's
         marker or it names another holder. ``policy`` says whether to create bucket and marker. A server that is down or
         full is checked before the first call that it answers instead, except by ``latent adopt``, which needs it now."""
-        client, http = connect(address)
-        store = cls(client, http, address.bucket, tmp, installation, policy=policy)
+        store = cls(S3Server(address, tmp), address.bucket, installation, policy)
         try:
-            await store._run(lambda: None)
+            await store.settle()
         except (NotConnected, TimedOut, UpstreamError, UpstreamOverload, StoreFull) as exc:
             if policy is MarkerPolicy.TAKE_OVER:
                 await store.close()
@@ -147,6 +163,15 @@ class S3BlobStore(BlobStore):
             await store.close()
             raise
         return store
+
+    async def settle(self) -> None:
+        """Check the bucket and its marker now, and create them if the policy says so."""
+        await self._run(lambda: None)
+
+    @property
+    @override
+    def bucket(self) -> str:
+        return self._bucket if self._named else ""
 
     @property
     def puts_if_absent(self) -> bool:
@@ -197,12 +222,15 @@ class S3BlobStore(BlobStore):
     @override
     async def local_copy(self, sha256: Sha256) -> Path:
         size = await self.size(sha256) or 0
-        return await self._run(lambda: self._copies.of(sha256, self._download), size)
+        return await self._run(
+            lambda: self._copies.of(self.bucket, sha256, lambda file: self._download(sha256, file)),
+            size,
+        )
 
     @override
     async def delete(self, sha256: Sha256) -> None:
         await self._run(lambda: self._remove(sha256))
-        await self._run(lambda: self._copies.forget(sha256))
+        await self._run(lambda: self._copies.forget(self.bucket, sha256))
 
     @override
     async def hashes(self) -> AsyncIterator[Sha256]:
@@ -220,8 +248,7 @@ class S3BlobStore(BlobStore):
 
     @override
     async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        self._http.clear()
+        self.server.close()
 
     async def _run(self, work: Callable[[], T], size: int = 0) -> T:
         """Run in a thread and map the server's errors; ``size`` bytes are transferred. The first call that the server
@@ -265,7 +292,8 @@ class S3BlobStore(BlobStore):
 
     @property
     def _place(self) -> str:
-        return f"the bucket '{self._bucket}' (LLC_S3_BUCKET)"
+        origin = "storage.blobs.bucket of a manifest" if self._named else "LLC_S3_BUCKET"
+        return f"the bucket '{self._bucket}' ({origin})"
 
     def _key(self, name: str) -> str:
         return f"{self._installation.id}/{name}"
@@ -441,7 +469,7 @@ class _NoRetryAfterTimeout(urllib3.Retry):
 def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
     """A client and its connection pool; sends nothing yet."""
     host, secure = _host(address.endpoint)
-    if not BUCKET.fullmatch(address.bucket):
+    if not BUCKET_NAME.match(address.bucket):
         raise Invalid(
             f"LLC_S3_BUCKET '{address.bucket}' is not a valid bucket name: 3 to 63 of a-z, 0-9, '-' and '.'"
         )

@@ -18,7 +18,7 @@ MIN_KEY: Final = 16
 
 
 class Signer:
-    """HMAC-SHA256 over ``sha256, exp, type, disposition, filename``, each with its length, so that fields cannot run together."""
+    """HMAC-SHA256 over ``bucket, sha256, exp, type, disposition, filename``, each with its length, so that fields cannot run together."""
 
     def __init__(self, key: bytes, *, clock: Callable[[], float] = time) -> None:
         if len(key) < MIN_KEY:
@@ -27,23 +27,38 @@ class Signer:
         self._clock = clock
 
     def sign(
-        self, sha256: str, *, expires_at: int, mime: str, disposition: str, filename: str
+        self,
+        sha256: str,
+        *,
+        expires_at: int,
+        mime: str,
+        disposition: str,
+        filename: str,
+        bucket: str = "",
     ) -> dict[str, str]:
         """The query of a link that is valid until ``expires_at`` (Unix seconds), at most five minutes from now."""
         expires_at = min(expires_at, int(self._clock()) + MAX_SECONDS)
         return {
             "exp": str(expires_at),
-            "sig": self._mac(sha256, str(expires_at), mime, disposition, filename),
+            "sig": self._mac(bucket, sha256, str(expires_at), mime, disposition, filename),
             "type": mime,
             "disposition": disposition,
             "filename": filename,
-        }
+        } | ({"bucket": bucket} if bucket else {})
 
     def verify(
-        self, sha256: str, *, exp: int, sig: str, mime: str, disposition: str, filename: str
+        self,
+        sha256: str,
+        *,
+        exp: int,
+        sig: str,
+        mime: str,
+        disposition: str,
+        filename: str,
+        bucket: str = "",
     ) -> None:
         """``Forbidden`` unless exactly this link was signed and has not expired."""
-        expected = self._mac(sha256, str(exp), mime, disposition, filename)
+        expected = self._mac(bucket, sha256, str(exp), mime, disposition, filename)
         if not hmac.compare_digest(expected.encode(), sig.encode("utf-8", "surrogatepass")):
             raise Forbidden("the link's signature is not valid; request a new link")
         if exp < self._clock():
@@ -69,10 +84,19 @@ class Presigner:
         self._bucket = public.bucket
         self._installation_id = installation_id
 
-    def link(self, sha256: str, *, seconds: int, mime: str, disposition: str, filename: str) -> str:
-        """A link that is valid for ``seconds``, at most five minutes."""
+    def link(
+        self,
+        sha256: str,
+        *,
+        seconds: int,
+        mime: str,
+        disposition: str,
+        filename: str,
+        bucket: str = "",
+    ) -> str:
+        """A link that is valid for ``seconds``, at most five minutes. ``bucket``: one that a manifest names."""
         return self._client.presigned_get_object(
-            self._bucket,
+            bucket or self._bucket,
             key_of(self._installation_id, Sha256(sha256)),
             expires=timedelta(seconds=max(1, min(seconds, MAX_SECONDS))),
             response_headers={

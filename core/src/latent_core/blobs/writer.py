@@ -49,13 +49,13 @@ async def _keep(
     """Retries when the row was removed between intent and presence, since the bytes may have been removed, too."""
     for _ in range(TRIES):
         async with db.single() as conn:
-            present = await blobs.intend(conn, sha256, size)
+            present = await blobs.intend(conn, blob_store.bucket, sha256, size)
         if present and await blob_store.size(sha256) == size:
             return
         failpoint("blob.before_bytes")
         await write()
         failpoint("blob.after_bytes")
         async with db.single() as conn:
-            if await blobs.confirm(conn, sha256):
+            if await blobs.confirm(conn, blob_store.bucket, sha256):
                 return
     raise Unavailable(f"blob {sha256} was removed each time it was stored; try again")

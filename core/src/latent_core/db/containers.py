@@ -77,10 +77,12 @@ class Container:
     updated_at: datetime
     chunks_by_language: Mapping[str, int] = field(default_factory=dict)
     """Number of live documents with a known language."""
+    bucket: str = ""
+    """Of its blobs; "" for the installation's own."""
 
 
 INSERT: Final = """
-INSERT INTO containers (id, manifest, etag) VALUES (%(id)s, %(manifest)s::jsonb, %(etag)s)
+INSERT INTO containers (id, manifest, etag, bucket) VALUES (%(id)s, %(manifest)s::jsonb, %(etag)s, %(bucket)s)
 ON CONFLICT (id) DO NOTHING
 RETURNING id
 """
@@ -101,7 +103,7 @@ INSERT INTO keyword_stats (container_id) VALUES (%(container_id)s)
 # ``named``: only containers whose roles contain one of these principals. Rows of other containers are not even read:
 # the time for that would reveal that they exist.
 SELECT: Final = """
-SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
+SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id, s.adapter_id,
        s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
@@ -113,7 +115,7 @@ WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
 """
 
 SELECT_ALL: Final = """
-SELECT c.id, c.manifest, c.etag, c.state, c.created_at, c.updated_at,
+SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        s.id AS space_id, s.embedder, s.version, s.dims, s.state AS space_state, s.collection_id, s.adapter_id,
        s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
@@ -145,6 +147,8 @@ RETURNING id
 """
 
 TOMBSTONED: Final = "SELECT deleted_at IS NOT NULL AS deleted FROM containers WHERE id = %(id)s"
+
+BUCKET: Final = "SELECT bucket FROM containers WHERE id = %(id)s"
 
 HOLD: Final = "SELECT state FROM containers WHERE id = %(id)s AND deleted_at IS NULL FOR SHARE"
 
@@ -198,10 +202,16 @@ WHERE d.container_id = %(id)s AND d.deleted_at IS NULL
 """
 
 
-async def insert(conn: Connection, manifest: Manifest, etag: str) -> bool:
-    """Add a container; False when the id is taken (also by a container whose deletion still runs)."""
+async def insert(conn: Connection, manifest: Manifest, etag: str, bucket: str = "") -> bool:
+    """Add a container whose blobs are in ``bucket``; False when the id is taken (also by a container whose deletion still runs)."""
     cursor = await conn.execute(
-        INSERT, {"id": manifest.id, "manifest": manifest.model_dump_json(), "etag": etag}
+        INSERT,
+        {
+            "id": manifest.id,
+            "manifest": manifest.model_dump_json(),
+            "etag": etag,
+            "bucket": bucket,
+        },
     )
     return await cursor.fetchone() is not None
 
@@ -282,6 +292,12 @@ async def is_there(conn: Connection, container_id: str) -> bool:
     """Whether it exists and is not deleted."""
     row = await (await conn.execute(TOMBSTONED, {"id": container_id})).fetchone()
     return bool(row and not row["deleted"])
+
+
+async def bucket(conn: Connection, container_id: str) -> str:
+    """The bucket of a container's blobs, deleted containers included; "" if there is no such container."""
+    row = await (await conn.execute(BUCKET, {"id": container_id})).fetchone()
+    return str(row["bucket"]) if row else ""
 
 
 async def hold(conn: Connection, container_id: str) -> ContainerState | None:
@@ -366,6 +382,7 @@ def _container(row: dict[str, Any]) -> Container:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         chunks_by_language=row["chunks_by_language"] or {},
+        bucket=row["bucket"],
     )
 
 

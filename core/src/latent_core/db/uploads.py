@@ -18,21 +18,22 @@ class Upload:
     filename: str
     mime: str
     bytes: int
+    bucket: str
 
 
 INSERT: Final = """
-INSERT INTO uploads (container_id, sha256, filename, mime, bytes, principal)
-VALUES (%(container_id)s, %(sha256)s, %(filename)s, %(mime)s, %(bytes)s, %(principal)s)
-RETURNING id, container_id, sha256, filename, mime, bytes
+INSERT INTO uploads (container_id, sha256, filename, mime, bytes, principal, bucket)
+VALUES (%(container_id)s, %(sha256)s, %(filename)s, %(mime)s, %(bytes)s, %(principal)s, %(bucket)s)
+RETURNING id, container_id, sha256, filename, mime, bytes, bucket
 """
 
 SELECT: Final = """
-SELECT id, container_id, sha256, filename, mime, bytes FROM uploads
+SELECT id, container_id, sha256, filename, mime, bytes, bucket FROM uploads
 WHERE id = %(id)s AND container_id = %(container_id)s FOR SHARE
 """
 
 AMONG: Final = """
-SELECT id, container_id, sha256, filename, mime, bytes FROM uploads
+SELECT id, container_id, sha256, filename, mime, bytes, bucket FROM uploads
 WHERE id = %(id)s AND container_id = ANY(%(container_ids)s::text[])
 """
 
@@ -46,6 +47,7 @@ async def insert(
     mime: str,
     size: int,
     principal: str,
+    bucket: str = "",
 ) -> Upload:
     """Record an upload whose bytes are stored."""
     cursor = await conn.execute(
@@ -57,6 +59,7 @@ async def insert(
             "mime": mime,
             "bytes": size,
             "principal": principal,
+            "bucket": bucket,
         },
     )
     row = await cursor.fetchone()

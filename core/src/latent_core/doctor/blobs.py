@@ -3,45 +3,57 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from uuid import UUID
 
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import EMPTY, BlobStore, BlobStores
+from latent_core.db import containers
+from latent_core.db.blobs import blobs as rows
 from latent_core.db.connection import Database
 from latent_core.db.doctor import checks
 from latent_core.db.doctor.checks import ArchiveRow, LiveRefRow
 from latent_core.db.transfer import archives
 from latent_core.doctor.context import MAX_DIFFERENCES, PAGE, DoctorThrottle
-from latent_core.domain.errors import NotFound
+from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import ArchiveKind
 
 
 class BlobCheck:
-    def __init__(self, db: Database, blobs: BlobStore, pace: DoctorThrottle, *, deep: bool) -> None:
+    def __init__(
+        self, db: Database, stores: BlobStores, pace: DoctorThrottle, *, deep: bool
+    ) -> None:
         """``deep``: bytes are read and hashed, not only measured."""
         self._db = db
-        self._blobs = blobs
+        self._stores = stores
+        self._unusable: dict[str, StoreDifference | None] = {"": None}
+        """Why a bucket cannot be examined, by bucket. An error of the own one ends the run."""
         self._pace = pace
         self._deep = deep
 
     async def of_documents(self, container_id: str) -> AsyncIterator[StoreDifference]:
         """References of live documents to blobs that are missing or damaged."""
         after = (UUID(int=0), "", 0)
+        async with self._db.transaction() as conn:
+            bucket = await containers.bucket(conn, container_id)
+        for unusable in await self._newly_unusable([bucket]):
+            yield unusable
+        if self._unusable[bucket] is not None:
+            return
         while True:
             async with self._db.transaction() as conn:
-                rows = await checks.live_refs(conn, container_id, after, PAGE)
-            if not rows:
+                refs = await checks.live_refs(conn, container_id, after, PAGE)
+            if not refs:
                 return
-            after = (rows[-1].doc_id, rows[-1].role, rows[-1].part)
+            after = (refs[-1].doc_id, refs[-1].role, refs[-1].part)
             await self._pace.rest()
-            for row in rows:
+            for row in refs:
                 cause = await self._wrong_bytes(row)
                 if cause is not None and await self._still_refers(row):
                     yield StoreDifference(
                         kind="blob",
-                        object=row.sha256,
+                        object=_name(row.bucket, row.sha256),
                         message=f"{row.role} of document {row.doc_id} {cause}",
                         repair=Remedy.REINGEST,
                         doc_id=row.doc_id,
@@ -53,12 +65,16 @@ class BlobCheck:
         after = 0
         while True:
             async with self._db.transaction() as conn:
-                rows = await checks.archives(conn, container_id, after, PAGE)
-            if not rows:
+                found = await checks.archives(conn, container_id, after, PAGE)
+            if not found:
                 return
-            after = rows[-1].id
+            after = found[-1].id
             await self._pace.rest()
-            for row in rows:
+            for unusable in await self._newly_unusable(row.bucket for row in found):
+                yield unusable
+            for row in found:
+                if self._unusable[row.bucket] is not None:
+                    continue
                 cause = await self._wrong_bytes(row)
                 if cause is not None and await self._still_kept(row):
                     yield _archive(row, cause)
@@ -67,46 +83,70 @@ class BlobCheck:
         """Rows that are unreferenced for longer than the grace period, and bytes without a row."""
         async with self._db.transaction() as conn:
             garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
+            named = await rows.buckets(conn)
         for row in garbage:
-            yield _orphan(row.sha256, f"nothing refers to it ({row.state})")
+            yield _orphan(row.bucket, row.sha256, f"nothing refers to it ({row.state})")
+        for unusable in await self._newly_unusable(named):
+            yield unusable
+        for bucket in ("", *named):
+            if self._unusable[bucket] is not None:
+                continue
+            async for difference in self._without_rows(self._stores.of(bucket)):
+                yield difference
+
+    async def _newly_unusable(self, buckets: Iterable[str]) -> list[StoreDifference]:
+        """Ask each bucket once per run; one difference for each that cannot be examined."""
+        found: list[StoreDifference] = []
+        for bucket in buckets:
+            if bucket in self._unusable:
+                continue
+            self._unusable[bucket] = None
+            try:
+                await self._stores.of(bucket).size(EMPTY)
+            except LatentError as error:
+                found.append(StoreDifference(kind="bucket", object=bucket, message=error.message))
+                self._unusable[bucket] = found[-1]
+        return found
+
+    async def _without_rows(self, store: BlobStore) -> AsyncIterator[StoreDifference]:
         batch: list[str] = []
-        async for sha256 in self._blobs.hashes():
+        async for sha256 in store.hashes():
             batch.append(sha256)
             if len(batch) == PAGE:
-                for difference in await self._without_row(batch):
+                for difference in await self._without_row(store, batch):
                     yield difference
                 batch = []
-        for difference in await self._without_row(batch):
+        for difference in await self._without_row(store, batch):
             yield difference
 
-    async def _without_row(self, hashes: list[str]) -> list[StoreDifference]:
+    async def _without_row(self, store: BlobStore, hashes: list[str]) -> list[StoreDifference]:
         if not hashes:
             return []
         await self._pace.rest()
         async with self._db.transaction() as conn:
-            known = await checks.known_blobs(conn, hashes)
+            known = await checks.known_blobs(conn, store.bucket, hashes)
         return [
-            _orphan(sha256, "is stored and has no row")
+            _orphan(store.bucket, sha256, "is stored and has no row")
             for sha256 in hashes
-            if sha256 not in known and await self._blobs.size(Sha256(sha256)) is not None
+            if sha256 not in known and await store.size(Sha256(sha256)) is not None
         ]
 
     async def _wrong_bytes(self, row: LiveRefRow | ArchiveRow) -> str | None:
-        sha256 = Sha256(row.sha256)
-        size = await self._blobs.size(sha256)
+        sha256, store = Sha256(row.sha256), self._stores.of(row.bucket)
+        size = await store.size(sha256)
         if size is None:
             return f"is missing; {row.bytes} bytes expected"
         if row.state != "present" or size != row.bytes:
             return f"has {size} bytes ({row.state}); {row.bytes} expected"
-        if self._deep and await self._hashed(sha256) not in (None, sha256):
+        if self._deep and await self._hashed(store, sha256) not in (None, sha256):
             return "is damaged: its bytes do not match its hash"
         return None
 
-    async def _hashed(self, sha256: Sha256) -> str | None:
+    async def _hashed(self, store: BlobStore, sha256: Sha256) -> str | None:
         """The hash of the stored bytes; None when they were removed meanwhile."""
         digest = hashlib.sha256()
         try:
-            async for piece in self._blobs.stream(sha256):
+            async for piece in store.stream(sha256):
                 digest.update(piece)
                 await self._pace.rest()
         except NotFound:
@@ -122,8 +162,21 @@ class BlobCheck:
             return await archives.get(conn, row.id, ArchiveKind(row.kind)) is not None
 
 
-def _orphan(sha256: str, message: str) -> StoreDifference:
-    return StoreDifference(kind="blob", object=sha256, message=message, repair=Remedy.DROP)
+def _name(bucket: str, sha256: str) -> str:
+    """The object of a difference; ``blob_of`` reads it."""
+    return f"{bucket}/{sha256}" if bucket else sha256
+
+
+def blob_of(difference: StoreDifference) -> tuple[str, Sha256]:
+    """Bucket and hash of the blob that a difference names."""
+    bucket, _, sha256 = difference.object.rpartition("/")
+    return bucket, Sha256(sha256)
+
+
+def _orphan(bucket: str, sha256: str, message: str) -> StoreDifference:
+    return StoreDifference(
+        kind="blob", object=_name(bucket, sha256), message=message, repair=Remedy.DROP
+    )
 
 
 def _archive(row: ArchiveRow, cause: str) -> StoreDifference:

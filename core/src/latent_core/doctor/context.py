@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import BlobStores
 from latent_core.db.connection import Connection, Database
 from latent_core.db.documents import documents
 from latent_core.domain.errors import NotFound
@@ -29,17 +29,17 @@ class NotRepairable(Exception):
 class RepairContext:
     db: Database
     index: VectorIndex
-    blobs: BlobStore
+    blobs: BlobStores
     principal: str
     lease_seconds: float
     alone: bool = False
     """As for ``Doctor``."""
 
-    async def sound_size(self, sha256: Sha256) -> int | None:
+    async def sound_size(self, bucket: str, sha256: Sha256) -> int | None:
         """The blob's size if its bytes match its hash, else None."""
         digest, size = hashlib.sha256(), 0
         try:
-            async for piece in self.blobs.stream(sha256):
+            async for piece in self.blobs.of(bucket).stream(sha256):
                 digest.update(piece)
                 size += len(piece)
         except NotFound:

@@ -13,6 +13,7 @@ from latent_core.db.containers import Container
 from latent_core.db.doctor import checks, deletion_proofs, repairs
 from latent_core.db.documents import documents, pages
 from latent_core.db.transfer import archives
+from latent_core.doctor.blobs import blob_of
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
 from latent_core.doctor.reingest import reingest_document
 from latent_core.domain.findings import StoreDifference
@@ -98,11 +99,11 @@ async def _take_back(ctx: RepairContext, container: Container, doc_id: UUID) -> 
 
 
 async def _blob(ctx: RepairContext, difference: StoreDifference) -> str:
-    sha256 = Sha256(difference.object)
-    size = await ctx.blobs.size(sha256)
+    bucket, sha256 = blob_of(difference)
+    size = await ctx.blobs.of(bucket).size(sha256)
     async with ctx.db.transaction() as conn:
         if size is not None:  # bytes without a row get a row, too young to be collected now
-            await blobs.adopt(conn, sha256, size)
+            await blobs.adopt(conn, bucket, sha256, size)
         job_id = await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)
     return f"Job {job_id} removes it unless it is used within two leases."
 
@@ -126,10 +127,10 @@ async def _archive(ctx: RepairContext, difference: StoreDifference) -> str:
         found = await archives.get(conn, archive_id, kind)
     if found is None:
         return "It is already removed."
-    size = await ctx.sound_size(Sha256(found.sha256))
+    size = await ctx.sound_size(found.bucket, Sha256(found.sha256))
     async with ctx.db.transaction() as conn:
         if size is not None:
-            await repairs.mark_present(conn, found.sha256, size)
+            await repairs.mark_present(conn, found.bucket, found.sha256, size)
             return "Its bytes are intact; its row is corrected."
         await archives.remove(conn, archive_id, kind)
         await enqueue_collection(conn, principal=ctx.principal, delay_seconds=0.0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import BlobStores
 from latent_core.bm25.differences import differences
 from latent_core.db import containers, placement
 from latent_core.db.connection import Database
@@ -37,7 +37,7 @@ class Doctor:
         self,
         db: Database,
         index: VectorIndex,
-        blobs: BlobStore,
+        blobs: BlobStores,
         *,
         grace_seconds: float,
         deep: bool = False,

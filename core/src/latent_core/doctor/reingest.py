@@ -16,6 +16,7 @@ from latent_core.db.containers import Container
 from latent_core.db.doctor import checks, repairs
 from latent_core.db.documents import documents
 from latent_core.db.documents.documents import SourceInfo
+from latent_core.doctor.blobs import blob_of
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
 from latent_core.domain.findings import StoreDifference
 from latent_core.domain.ids import JobId, Sha256
@@ -36,13 +37,13 @@ async def reingest(ctx: RepairContext, container: Container, difference: StoreDi
     if difference.doc_id is None:
         raise NotRepairable("Its document is unknown.")
     if difference.kind == "blob":
-        sha256 = Sha256(difference.object)
-        size = await ctx.sound_size(sha256)
+        bucket, sha256 = blob_of(difference)
+        size = await ctx.sound_size(bucket, sha256)
         async with ctx.db.transaction() as conn:
             if size is not None:
-                await repairs.mark_present(conn, sha256, size)
+                await repairs.mark_present(conn, bucket, sha256, size)
                 return "Its bytes are intact; its row is corrected."
-            await _distrust(ctx, conn, sha256)
+            await _distrust(ctx, conn, bucket, sha256)
     return await reingest_document(ctx, container, difference.doc_id)
 
 
@@ -58,7 +59,8 @@ async def reingest_document(ctx: RepairContext, container: Container, doc_id: UU
         if await checks.awaited(conn, container.id, doc_id):
             return IN_MOTION
         original = await repairs.original(conn, doc_id)
-    sound = original is not None and await ctx.sound_size(original["sha256"]) is not None
+    bucket = container.bucket
+    sound = original is not None and await ctx.sound_size(bucket, original["sha256"]) is not None
     async with ctx.db.transaction() as conn:
         row = await _locked_source(conn, container, doc_id)
         if row is None:
@@ -69,7 +71,7 @@ async def reingest_document(ctx: RepairContext, container: Container, doc_id: UU
         if original is not None and sound:
             return await _from_original(ctx, conn, container, original)
         if original is not None:
-            await _distrust(ctx, conn, original["sha256"])
+            await _distrust(ctx, conn, bucket, original["sha256"])
         if is_web(row["uri"]):
             return await _fetch(ctx, conn, container, row)
     raise NotRepairable(_without_original(container, row))
@@ -95,10 +97,10 @@ async def _source_row(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
     return None if corpus is None else {**corpus, "mime": CORPUS_MIME}
 
 
-async def _distrust(ctx: RepairContext, conn: Connection, sha256: Sha256) -> None:
+async def _distrust(ctx: RepairContext, conn: Connection, bucket: str, sha256: Sha256) -> None:
     """Mark a blob as missing, so that listings request it and the next upload stores it again."""
-    await repairs.distrust(conn, sha256)
-    await ctx.blobs.delete(sha256)
+    await repairs.distrust(conn, bucket, sha256)
+    await ctx.blobs.of(bucket).delete(sha256)
 
 
 async def _from_original(

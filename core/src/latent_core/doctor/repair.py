@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from latent_core.blobs.port import BlobStore
+from latent_core.blobs.port import BlobStores
 from latent_core.bm25.compaction import rebuild as rebuild_keywords
 from latent_core.db import containers
 from latent_core.db.connection import Database
@@ -35,7 +35,7 @@ class Repairer:
         self,
         db: Database,
         index: VectorIndex,
-        blobs: BlobStore,
+        blobs: BlobStores,
         *,
         principal: str,
         lease_seconds: float,

@@ -7,12 +7,15 @@ import hashlib
 import logging
 from typing import Protocol
 
+from latent_core.blobs.port import BlobStores
 from latent_core.db import audit, containers
+from latent_core.db.blobs import blobs as blob_rows
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.transfer import import_rows
 from latent_core.domain.errors import Conflict, Invalid, LatentError
 from latent_core.domain.ids import SHARED
+from latent_core.domain.installation import MarkerPolicy
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.delete import delete_container
 from latent_core.models.embedding.port import EmbeddingModel
@@ -42,16 +45,18 @@ def etag(manifest: Manifest) -> str:
 async def create(
     db: Database,
     index: VectorIndex,
+    blobs: BlobStores,
     models: ModelLookup,
     manifest: Manifest,
     *,
     principal: str,
     request_id: str | None,
 ) -> Container:
-    """Create the container, or nothing if the vector engine fails. ``Conflict`` if the id is taken."""
+    """Create the container, or nothing if its bucket or the vector engine fails. ``Conflict`` if the id is taken."""
     model = models.model_of(manifest)
+    bucket = await prepare_bucket(db, blobs, manifest)
     async with db.transaction() as conn:
-        if not await containers.insert(conn, manifest, etag(manifest)):
+        if not await containers.insert(conn, manifest, etag(manifest), bucket):
             raise await taken_id(conn, manifest.id)
         await containers.insert_space(conn, manifest.id, model.embedder, model.version, model.dims)
         await audit.note(
@@ -77,6 +82,17 @@ async def create(
             await delete_container(conn, container.id, principal=principal)
         raise
     return container
+
+
+async def prepare_bucket(db: Database, blobs: BlobStores, manifest: Manifest) -> str:
+    """The bucket of the manifest's container, with this installation's marker. A bucket that is in use is not
+    created again: its loss is an error, as for LLC_S3_BUCKET."""
+    bucket = blobs.bucket_of(manifest.storage.blobs.bucket)
+    if bucket:
+        async with db.transaction() as conn:
+            used = bucket in await blob_rows.buckets(conn)
+        await blobs.prepare(bucket, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE)
+    return bucket
 
 
 async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -> None:
@@ -122,8 +138,8 @@ def layout_of(manifest: Manifest) -> CollectionLayout:
     )
 
 
-def check_change(current: Container, manifest: Manifest) -> None:
-    """Refuse a change that would invalidate the stored vectors, and name the command for it."""
+def check_change(current: Container, manifest: Manifest, blobs: BlobStores) -> None:
+    """Refuse a change that stored vectors or blobs would not follow, and name the commands for it."""
     old = current.manifest
     if manifest.id != current.id:
         raise Invalid(
@@ -136,6 +152,13 @@ def check_change(current: Container, manifest: Manifest) -> None:
                 f"Run `latent refresh {current.id} --strategy parallel --to {_target(manifest)}`.",
                 key=key,
             )
+    named = manifest.storage.blobs.bucket
+    if named != old.storage.blobs.bucket and blobs.bucket_of(named) != current.bucket:
+        raise Conflict(
+            "apply cannot change storage.blobs.bucket, because stored blobs are not moved. Create a container with the "
+            f"new bucket, then run `latent export {current.id}` and import the archive into it with --merge",
+            key="storage.blobs.bucket",
+        )
 
 
 def _target(manifest: Manifest) -> str:

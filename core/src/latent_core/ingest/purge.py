@@ -101,14 +101,14 @@ async def purge_rows(conn: Connection, payload: PurgePayload) -> PurgeResult:
         await deletion_proofs.delete_dead(conn, doc, generation)
         for doc, generation in payload.below
     ]
-    hashes = {sha256 for one in gone for sha256 in one.hashes}
-    kept = await deletion_proofs.still_referred_to(conn, hashes)
+    released = {blob for one in gone for blob in one.blobs}
+    kept = await deletion_proofs.still_referred_to(conn, released)
     return PurgeResult(
         chunks=sum(one.chunks for one in gone),
         postings=sum(one.postings for one in gone),
         pages=sum(one.pages for one in gone),
-        blob_refs=sum(len(one.hashes) for one in gone),
-        blobs_released=len(hashes) - kept,
+        blob_refs=sum(len(one.blobs) for one in gone),
+        blobs_released=len(released) - kept,
         blobs_kept=kept,
     )
 
@@ -121,9 +121,7 @@ async def purge_blobs(
     checkpoint: Checkpoint,
     limit: int = BLOBS_PER_LOOK,
 ) -> int:
-    """Remove all blobs that are unreferenced and old enough, ``limit`` per step; returns their number."""
-    async with db.transaction() as conn:
-        await blobs.drop_spent_uploads(conn, older_than_seconds)
+    """Remove all blobs of a bucket that are unreferenced and old enough, ``limit`` per step; returns their number."""
     total = 0
     while True:
         removed = await _purge_some_blobs(db, store, older_than_seconds, limit, checkpoint)
@@ -139,15 +137,15 @@ async def _purge_some_blobs(
     finds no row and writes the bytes again."""
     removed = 0
     async with db.transaction() as conn:
-        candidates = await blobs.unreferenced(conn, older_than_seconds, limit)
+        candidates = await blobs.unreferenced(conn, store.bucket, older_than_seconds, limit)
     for sha256 in candidates:
         await checkpoint()
         async with db.transaction() as conn:
-            if await blobs.lock_unreferenced(conn, sha256, older_than_seconds):
+            if await blobs.lock_unreferenced(conn, store.bucket, sha256, older_than_seconds):
                 failpoint("garbage.before_bytes")
                 await store.delete(Sha256(sha256))
                 failpoint("garbage.after_bytes")
-                await blobs.remove(conn, sha256)
+                await blobs.remove(conn, store.bucket, sha256)
                 removed += 1
     return removed
 

@@ -46,20 +46,20 @@ _DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
 class LinkSigner(Protocol):
     """Signs links to blobs."""
 
-    def page_image(self, sha256: str, mime: str, filename: str) -> str: ...
+    def page_image(self, bucket: str, sha256: str, mime: str, filename: str) -> str: ...
 
-    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
+    def link(self, bucket: str, sha256: str, mime: str, disposition: str, filename: str) -> str: ...
 
 
 class NoLinks(LinkSigner):
     """For evaluations and refresh gates, whose hits are never opened."""
 
     @override
-    def page_image(self, sha256: str, mime: str, filename: str) -> str:
+    def page_image(self, bucket: str, sha256: str, mime: str, filename: str) -> str:
         return ""
 
     @override
-    def link(self, sha256: str, mime: str, disposition: str, filename: str) -> str:
+    def link(self, bucket: str, sha256: str, mime: str, disposition: str, filename: str) -> str:
         return ""
 
 
@@ -94,11 +94,11 @@ class _Look:
         return self.uris[0] if self.uris else None
 
 
-def _look(row: HitRow, found: HydratedRows, links: LinkSigner) -> _Look:
+def _look(row: HitRow, found: HydratedRows, bucket: str, links: LinkSigner) -> _Look:
     page = next((p for p in row.pages if p.image_sha256), row.pages[0] if row.pages else None)
     return _Look(
-        uris=_page_uris(row.pages, links),
-        pdf_uri=_page_pdf_uri(page, links),
+        uris=_page_uris(row.pages, bucket, links),
+        pdf_uri=_page_pdf_uri(page, bucket, links),
         visual=visual_importance(page.visual if page else None, row.modality),
         lack=found.lacks.get(row.doc_id, NO_IMAGE),
     )
@@ -121,7 +121,7 @@ def _hit(
     snippet = make_snippet(
         row.text, row.language or "simple", retrieved.terms, display.max_snippet_chars, spans
     )
-    look = _look(row, found, links)
+    look = _look(row, found, retrieved.plan.container.bucket, links)
     return Hit(
         container_id=group.best.container_id,
         doc_id=row.doc_id,
@@ -246,18 +246,18 @@ def _provenance(row: HitRow, space: Space) -> Provenance:
     )
 
 
-def _page_uris(pages: Sequence[PageFiles], links: LinkSigner) -> list[str]:
+def _page_uris(pages: Sequence[PageFiles], bucket: str, links: LinkSigner) -> list[str]:
     return [
-        links.page_image(page.image_sha256, page.mime, page.filename)
+        links.page_image(bucket, page.image_sha256, page.mime, page.filename)
         for page in pages
         if page.image_sha256 and page.mime and page.filename
     ]
 
 
-def _page_pdf_uri(page: PageFiles | None, links: LinkSigner) -> str | None:
+def _page_pdf_uri(page: PageFiles | None, bucket: str, links: LinkSigner) -> str | None:
     if page is None or not (page.pdf_sha256 and page.pdf_mime and page.pdf_filename):
         return None
-    return links.link(page.pdf_sha256, page.pdf_mime, "inline", page.pdf_filename)
+    return links.link(bucket, page.pdf_sha256, page.pdf_mime, "inline", page.pdf_filename)
 
 
 def _rendered(display: Display, snippet: Snippet, row: HitRow, score: float) -> str:

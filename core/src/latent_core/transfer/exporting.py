@@ -80,6 +80,8 @@ class ExportOptions:
 class FinishedArchive:
     """A finished archive."""
 
+    bucket: str
+    """Of the container's blobs, and of the file."""
     sha256: Sha256
     size: int
     totals: Totals
@@ -142,7 +144,9 @@ class ArchiveExport:
         await self._corpora(writer, begun)
         await self._documents(writer, begun)
         totals = await asyncio.to_thread(writer.close)
-        return FinishedArchive(writer.sha256, writer.size, totals, key, len(self._lacking))
+        return FinishedArchive(
+            self._blobs.bucket, writer.sha256, writer.size, totals, key, len(self._lacking)
+        )
 
     def _open(self, writer: ArchiveWriter, begun: Any, golden: Mapping[str, Any] | None) -> None:
         container, space = self._container, self._container.space

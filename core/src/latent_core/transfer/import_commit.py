@@ -160,7 +160,7 @@ async def commit(
         [row for doc, row in zip(written.docs, written.chunks, strict=True) if doc in now_live],
         [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in now_live],
     )
-    lacking = await _refer(conn, live, brought)
+    lacking = await _refer(conn, target.container.bucket, live, brought)
     ready = written.packed
     kept = [n for n, doc in enumerate(written.docs) if doc in now_live]
     if len(kept) != len(written.docs):  # something newer overtook a document
@@ -187,11 +187,14 @@ async def commit(
 
 
 async def _refer(
-    conn: Connection, live: Sequence[SelectedDocumentRows], brought: AbstractSet[bytes]
+    conn: Connection,
+    bucket: str,
+    live: Sequence[SelectedDocumentRows],
+    brought: AbstractSet[bytes],
 ) -> int:
     """Insert pages and references to blobs; returns the number of references to blobs that are not stored here."""
     hashes = {ref.sha256 for one in live for ref in one.record.refs}
-    present = await rows.present(conn, hashes)
+    present = await rows.present(conn, bucket, hashes)
     gone = sorted(one for one in hashes - present if bytes.fromhex(one) in brought)
     if gone:
         raise BlobsGone(
@@ -221,7 +224,10 @@ async def _refer(
     kept = [(one, ref) for one in live for ref in one.record.refs if ref.sha256 in present]
     await rows.copy_refs(
         conn,
-        ((o.doc_id, o.generation, r.role, r.part, r.sha256, r.mime, r.filename) for o, r in kept),
+        (
+            (o.doc_id, o.generation, r.role, r.part, bucket, r.sha256, r.mime, r.filename)
+            for o, r in kept
+        ),
     )
     return sum(len(one.record.refs) for one in live) - len(kept)
 

@@ -42,11 +42,17 @@ def with_model(
 
 
 async def found(
-    conn: Connection, manifest: Manifest, model: EmbeddingModel, *, job_id: int, principal: str
+    conn: Connection,
+    manifest: Manifest,
+    model: EmbeddingModel,
+    bucket: str,
+    *,
+    job_id: int,
+    principal: str,
 ) -> None:
     """Insert the container; only this job makes it visible. ``Conflict`` if the id is taken."""
     container_id = manifest.id
-    if not await containers.insert(conn, manifest, etag(manifest)):
+    if not await containers.insert(conn, manifest, etag(manifest), bucket):
         raise await taken_id(conn, container_id)
     await containers.insert_space(conn, container_id, model.embedder, model.version, model.dims)
     await containers.tombstone(conn, container_id)
@@ -74,6 +80,7 @@ async def hidden(conn: Connection, manifest: Manifest) -> Container:
         languages=(),
         created_at=now,
         updated_at=now,
+        bucket=await containers.bucket(conn, manifest.id),
     )
 
 

@@ -39,6 +39,8 @@ class ImportPayload(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sha256: str
+    bucket: str = ""
+    """Of the archive; "" for the installation's own."""
     filename: str
     target: str
     """The target container."""
@@ -130,6 +132,7 @@ async def request_import(
         conn,
         ArchiveKind.IMPORT,
         payload.target,
+        bucket=payload.bucket,
         sha256=payload.sha256,
         size=size,
         filename=payload.filename,

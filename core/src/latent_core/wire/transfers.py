@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from latent_core.domain.job import ArchiveKind
 from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
@@ -18,6 +18,8 @@ class ArchiveView(BaseModel):
     id: int
     kind: ArchiveKind
     container_id: str
+    bucket: str = Field(default="", exclude=True)
+    """Of the file; "" for the installation's own."""
     sha256: str
     bytes: int
     filename: str

@@ -178,6 +178,7 @@ async def restore(
     opening = await _opening(shared, found)
     payload = ImportPayload(
         sha256=found.sha256,
+        bucket=found.bucket,
         filename=found.filename,
         target=body.container_id or found.container_id,
         merge=body.merge,
@@ -192,7 +193,7 @@ async def restore(
 
 
 async def _opening(shared: Shared, archive: ArchiveView) -> ArchiveOpening:
-    path = await shared.stack.blobs.local_copy(Sha256(archive.sha256))
+    path = await shared.stack.blobs.of(archive.bucket).local_copy(Sha256(archive.sha256))
 
     def read() -> ArchiveOpening:
         with path.open("rb") as file:

@@ -35,15 +35,23 @@ async def read(
     disposition: Annotated[str, Query(max_length=16)],
     shared: Shared,
     filename: Annotated[str, Query(max_length=1024)] = "",
+    bucket: Annotated[str, Query(max_length=63)] = "",
     range: Annotated[str | None, Header(max_length=256)] = None,  # noqa: A002 - the name of the header
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Stream a blob, whole or in part."""
     shared.stack.signer.verify(
-        sha256, exp=exp, sig=sig, mime=type, disposition=disposition, filename=filename
+        sha256,
+        exp=exp,
+        sig=sig,
+        mime=type,
+        disposition=disposition,
+        filename=filename,
+        bucket=bucket,
     )
     blob, tag = Sha256(sha256), f'"{sha256}"'
-    size = await shared.stack.blobs.size(blob)
+    store = shared.stack.blobs.of(bucket)
+    size = await store.size(blob)
     if size is None:
         raise NotFound("these bytes are no longer stored: search again for a new link")
     headers = _headers(type, disposition, filename) | {"ETag": tag}
@@ -52,7 +60,7 @@ async def read(
     byte_range = _range(range, size)
     if byte_range is None:
         return StreamingResponse(
-            shared.stack.blobs.stream(blob),
+            store.stream(blob),
             media_type=type,
             headers={**headers, "Content-Length": str(size)},
         )
@@ -64,7 +72,7 @@ async def read(
         "Content-Length": str(end - start),
     }
     return StreamingResponse(
-        shared.stack.blobs.stream(blob, start=start, end=end),
+        store.stream(blob, start=start, end=end),
         status_code=206,
         media_type=type,
         headers=headers,

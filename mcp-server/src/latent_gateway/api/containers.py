@@ -125,6 +125,7 @@ async def create(
     container = await founding.create(
         stack.db,
         stack.vectors,
+        stack.blobs,
         stack.embedders,
         manifest,
         principal=caller.name,
@@ -157,7 +158,7 @@ async def change(
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
         access.check_kept(caller, manifest)
-        founding.check_change(current, manifest)
+        founding.check_change(current, manifest, shared.stack.blobs)
         etag = founding.etag(manifest)
         if not await containers.update_manifest(conn, manifest, etag, version_of(if_match)):
             raise PreconditionFailed(

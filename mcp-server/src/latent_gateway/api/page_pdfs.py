@@ -59,7 +59,9 @@ async def page_pdf(
 def _link(links: BlobLinks, source: PageSource) -> str | None:
     if source.made is None:
         return None
-    return links.link(source.made.sha256, source.made.mime, "inline", source.made.filename)
+    return links.link(
+        source.bucket, source.made.sha256, source.made.mime, "inline", source.made.filename
+    )
 
 
 async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int) -> PageSource:

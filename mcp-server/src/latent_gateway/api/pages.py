@@ -132,7 +132,7 @@ async def _lack(conn: Connection, document: DocumentView) -> MissingImage:
 def _link(row: Mapping[str, Any], links: BlobLinks) -> str | None:
     if not row["image_sha256"]:
         return None
-    return links.page_image(row["image_sha256"], row["mime"], row["filename"])
+    return links.page_image(row["bucket"], row["image_sha256"], row["mime"], row["filename"])
 
 
 def _listed(row: Mapping[str, Any], links: BlobLinks, lack: MissingImage | None) -> ListedPage:

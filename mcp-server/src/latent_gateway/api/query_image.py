@@ -46,6 +46,7 @@ class _ImageReference:
 
     text: str | None
     sha256: str | None
+    bucket: str = ""
     upload: Upload | None = None
 
 
@@ -78,12 +79,12 @@ async def _found(
     page = _PAGE.fullmatch(ref)
     if page is not None:
         row = (await page_of(shared, caller, _id(page[1], ref), int(page[2]))).row
-        return _ImageReference(str(row["text"]), row["image_sha256"])
+        return _ImageReference(str(row["text"]), row["image_sha256"], row["bucket"] or "")
     named = _id(ref.removeprefix(_DOCUMENT), ref)
     async with shared.stack.db.reading() as conn:
         upload = await uploads.among(conn, list(searched), named)
     if upload is not None:
-        return _ImageReference(None, upload.sha256, upload)
+        return _ImageReference(None, upload.sha256, upload.bucket, upload)
     return await _of_document(shared, caller, named)
 
 
@@ -100,7 +101,7 @@ async def _picture(
             f"'{upload.filename}' is larger than {MAX_BYTES} bytes, the limit of query images: scale it down",
         )
     try:
-        image = await shared.stack.blobs.get(Sha256(found.sha256))
+        image = await shared.stack.blobs.of(found.bucket).get(Sha256(found.sha256))
         media_type(image)
     except LatentError as error:  # another format, a missing blob, or the store does not answer
         return None, _issue(error.code, error.message)
@@ -130,7 +131,9 @@ async def _of_document(shared: Gateway, caller: Principal, doc_id: UUID) -> _Ima
         if document.source_type != SourceType.IMAGE:
             return _ImageReference(text, None)  # no single image shows the whole document
         row = await pages.one(conn, doc_id, 1)
-        return _ImageReference(text, row["image_sha256"] if row is not None else None)
+        if row is None:
+            return _ImageReference(text, None)
+        return _ImageReference(text, row["image_sha256"], row["bucket"] or "")
 
 
 async def _of_upload(

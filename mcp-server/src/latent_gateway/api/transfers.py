@@ -166,7 +166,7 @@ async def import_archive(
         async with shared.stack.db.transaction() as conn:
             await check_import(conn, caller, opening, payload)
         failpoint("import.before_store")
-        await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
+        await store_file(shared.stack.db, shared.stack.blobs.own, path, sha256)
         failpoint("import.after_store")
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
@@ -236,8 +236,8 @@ def reaches(caller: Principal, own: Mapping[str, Readable], archive: ArchiveView
 
 async def is_whole(shared: Gateway, archive: ArchiveView) -> bool:
     """Whether its file exists with its full size."""
-    return await shared.stack.blobs.size(Sha256(archive.sha256)) == archive.bytes
+    return await shared.stack.blobs.of(archive.bucket).size(Sha256(archive.sha256)) == archive.bytes
 
 
 def link_of(archive: ArchiveView, links: BlobLinks) -> str:
-    return links.link(archive.sha256, MEDIA_TYPE, "attachment", archive.filename)
+    return links.link(archive.bucket, archive.sha256, MEDIA_TYPE, "attachment", archive.filename)

@@ -58,7 +58,8 @@ async def upload(
         request, shared.stack.tmp, shared.settings.max_upload_bytes, metered
     )
     try:
-        await store_file(shared.stack.db, shared.stack.blobs, path, sha256)
+        store = shared.stack.blobs.of(container.bucket)
+        await store_file(shared.stack.db, store, path, sha256)
     finally:
         await asyncio.to_thread(path.unlink, missing_ok=True)
     async with shared.stack.db.transaction() as conn:
@@ -71,6 +72,7 @@ async def upload(
             mime=guess_mime(name, request.headers.get("content-type")),
             size=size,
             principal=caller.name,
+            bucket=container.bucket,
         )
         await audit.note(
             conn,

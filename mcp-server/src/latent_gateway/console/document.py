@@ -86,7 +86,11 @@ async def document_page(
 def picture(row: Mapping[str, Any], links: BlobLinks) -> PageImageView:
     """The image of a page row."""
     drawn = row["image_sha256"] and row["mime"]
-    uri = links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
+    uri = (
+        links.page_image(row["bucket"], row["image_sha256"], row["mime"], row["filename"])
+        if drawn
+        else None
+    )
     return PageImageView(row["page"], uri, row["width"], row["height"])
 
 

@@ -151,7 +151,9 @@ async def _page(call: ToolCall, doc_id: UUID, page: int) -> ToolPage:
     row = found.row
     drawn = bool(row["image_sha256"])
     link = (
-        call.links.page_image(row["image_sha256"], row["mime"], row["filename"]) if drawn else None
+        call.links.page_image(row["bucket"], row["image_sha256"], row["mime"], row["filename"])
+        if drawn
+        else None
     )
     return ToolPage(
         doc_id=str(doc_id),

@@ -53,7 +53,8 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
     """The original of ``payload``: an upload's blob, or a file below an ingest root, which is stored first."""
     if payload.sha256 is not None:
         sha256 = Sha256(payload.sha256)
-        path = await deps.stack.blobs.local_copy(sha256)
+        store = await deps.stack.blobs_of(ctx.job.container_id)
+        path = await store.local_copy(sha256)
         size = path.stat().st_size  # just written here, or looked at: a thread would cost more
         return Original(
             path, sha256, size, payload.accepted_at, payload.modified_at, payload.mtime_ns
@@ -77,10 +78,11 @@ async def _from_folder(
     )
     try:
         await ctx.checkpoint()
-        await store_file(deps.stack.db, deps.stack.blobs, copy, sha256)
+        store = await deps.stack.blobs_of(ctx.job.container_id)
+        await store_file(deps.stack.db, store, copy, sha256)
     finally:
         await asyncio.to_thread(copy.unlink, missing_ok=True)
-    path = await deps.stack.blobs.local_copy(sha256)
+    path = await store.local_copy(sha256)
     modified = payload.modified_at or datetime.fromtimestamp(status.st_mtime, UTC)
     mtime_ns = status.st_mtime_ns if payload.mtime_ns is None else payload.mtime_ns
     return Original(path, sha256, status.st_size, datetime.now(UTC), modified, mtime_ns)

@@ -50,7 +50,8 @@ async def draw(
     ctx: JobContext, deps: Deps, manifest: Manifest, payload: RenderPayload
 ) -> AsyncGenerator[tuple[PageRow, BlobRef]]:
     """The pages of a stored original, one by one. Warnings name skipped pages at the end."""
-    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    blobs = await deps.stack.blobs_of(ctx.job.container_id)
+    path = await blobs.local_copy(Sha256(payload.sha256))
     options = _options(manifest, payload.source_type)
 
     def part(render_options: RenderOptions, budget: Budget) -> AbstractAsyncContextManager[Pages]:
@@ -69,7 +70,7 @@ async def draw(
     async with aclosing(drawing.pages()) as pages:
         async for page in pages:
             await ctx.checkpoint()
-            sha256 = await store(deps.stack.db, deps.stack.blobs, page.image)
+            sha256 = await store(deps.stack.db, blobs, page.image)
             name = (
                 f"{PurePosixPath(payload.filename).stem}-{page.number:04d}.{options.image_format}"
             )

@@ -44,7 +44,7 @@ async def known_page(
     try:
         validators = Validators.model_validate(live.validators)
         known = as_known(payload, live.sha256, validators)
-        path = await deps.stack.blobs.local_copy(Sha256(live.sha256))
+        path = await deps.stack.blobs.of(container.bucket).local_copy(Sha256(live.sha256))
         detected = await asyncio.to_thread(detected_in, path, known)
     except (LatentError, ValidationError, OSError):
         return None  # whatever is wrong with what is kept, the page itself will tell

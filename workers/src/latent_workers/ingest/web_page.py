@@ -128,7 +128,8 @@ async def _stored(
         }
     )
     await ctx.checkpoint()
-    await store_file(deps.stack.db, deps.stack.blobs, download.path, download.sha256)
+    store = await deps.stack.blobs_of(ctx.job.container_id)
+    await store_file(deps.stack.db, store, download.path, download.sha256)
     # Until the document is published, the job is all that keeps the bytes from being garbage.
     await ctx.transact(lambda conn: amend(conn, ctx.job, fetched.model_dump(mode="json")))
     return fetched

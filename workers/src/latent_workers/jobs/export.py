@@ -50,6 +50,7 @@ async def _record(
             conn,
             ArchiveKind.BACKUP if payload.kept else ArchiveKind.EXPORT,
             container_id,
+            bucket=exported.bucket,
             sha256=exported.sha256,
             size=exported.size,
             filename=archive_name(container_id, ctx.job.id),
@@ -90,7 +91,7 @@ async def _verify(ctx: JobContext, deps: Deps, archive_id: int) -> None:
         archive = await archives.get(conn, archive_id, ArchiveKind.BACKUP)
     if archive is None:
         raise NotFound(f"backup {archive_id} no longer exists")
-    path = await stack.blobs.local_copy(Sha256(archive.sha256))
+    path = await stack.blobs.of(archive.bucket).local_copy(Sha256(archive.sha256))
     contents = await verify_archive(ctx, path, archive.bytes)
 
     async def write(conn: Connection) -> None:

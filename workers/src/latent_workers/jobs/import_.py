@@ -15,7 +15,7 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Manifest, settled
 from latent_core.ingest.abandon import purge_abandoned
-from latent_core.ingest.containers import layout_of
+from latent_core.ingest.containers import layout_of, prepare_bucket
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue.context import JobContext
@@ -40,7 +40,7 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
     """One attempt. A new container stays invisible until the last step, and is removed if no attempt follows."""
     payload = ImportPayload.model_validate(ctx.job.payload)
     async with _removed_if_given_up(ctx, deps, payload), private_folder():
-        path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+        path = await deps.stack.blobs.of(payload.bucket).local_copy(Sha256(payload.sha256))
         opening = await asyncio.to_thread(_opening, path)
         if payload.next_batch == 0:
             size = (await asyncio.to_thread(path.stat)).st_size
@@ -48,7 +48,7 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             total = contents.totals.chunks
         else:
             total = None  # verified by the attempt that began
-        manifest, skipped_images = settled(opening.manifest, deps.settings.blob_bucket)
+        manifest, skipped_images = settled(opening.manifest)
         manifest = manifest.model_copy(update={"id": payload.target})
         if payload.merge:
             container, skipped_images = await _there(deps, payload), []
@@ -91,12 +91,13 @@ async def _made(
 ) -> tuple[Container, ImportPayload]:
     """Creates the container of this import, unless an earlier attempt has."""
     stack = deps.stack
+    bucket = await prepare_bucket(stack.db, stack.blobs, manifest)
     async with stack.db.transaction() as conn:
         await hold(conn, ctx.job)
         if not await rows.founded(conn, manifest.id, ctx.job.id):
             payload = payload.model_copy(update=FRESH)
             await import_container.found(
-                conn, manifest, model, job_id=ctx.job.id, principal=ctx.job.principal
+                conn, manifest, model, bucket, job_id=ctx.job.id, principal=ctx.job.principal
             )
             await amend(conn, ctx.job, payload.model_dump(mode="json"))
         container = await import_container.hidden(conn, manifest)

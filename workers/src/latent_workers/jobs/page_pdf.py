@@ -35,10 +35,11 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
         is_requested = await pages.is_pdf_requested(conn, doc_id, payload.generation, payload.page)
     if not is_requested:
         return  # it is there already, or something newer is
-    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    blobs = await deps.stack.blobs_of(ctx.job.container_id)
+    path = await blobs.local_copy(Sha256(payload.sha256))
     data = await taken_out(deps.sandbox, path, name=payload.filename, number=payload.page)
     await ctx.checkpoint()
-    sha256 = await store(deps.stack.db, deps.stack.blobs, data)
+    sha256 = await store(deps.stack.db, blobs, data)
     await _note(ctx, deps, doc_id, payload, sha256)
 
 

@@ -25,7 +25,8 @@ async def read_image(ctx: JobContext, deps: Deps) -> None:
         known = await image_texts.known(conn, payload.sha256, engine.key)
     if known:
         return
-    path = await deps.stack.blobs.local_copy(Sha256(payload.sha256))
+    blobs = await deps.stack.blobs_of(ctx.job.container_id)
+    path = await blobs.local_copy(Sha256(payload.sha256))
     reading = await deps.ocr.read(
         engine, path, name=payload.filename, source_type=SourceType.IMAGE, page=1
     )

@@ -26,7 +26,7 @@ MEMBERS_PER_LOOK: Final = 64
 
 
 async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> FinishedArchive:
-    """Write the job's container into an archive and store it as a blob, which no row refers to yet."""
+    """Write the job's container into an archive and store it in the container's bucket; no row refers to it yet."""
     stack, container_id = deps.stack, ctx.job.container_id
     async with stack.db.transaction() as conn:
         container = await containers.get(conn, container_id)
@@ -36,11 +36,12 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
     async def on_progress(done: int, total: int) -> None:
         await ctx.progress(done, total, "chunks written")
 
+    store = stack.blobs.of(container.bucket)
     golden = await asyncio.to_thread(golden_in, deps.settings.manifests, container_id)
     export = ArchiveExport(
         stack.db,
         stack.vectors,
-        stack.blobs,
+        store,
         container,
         options,
         checkpoint=ctx.checkpoint,
@@ -57,7 +58,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
             ) from exc
         await ctx.checkpoint()
         failpoint("export.before_store")
-        await store_file(stack.db, stack.blobs, Path(file.name), exported.sha256)
+        await store_file(stack.db, store, Path(file.name), exported.sha256)
         failpoint("export.after_store")
     return exported
 

@@ -201,7 +201,8 @@ class Steps:
         try:
             await self.ctx.checkpoint()
             failpoint("import.before_blob")
-            await store_file(stack.db, stack.blobs, blob.path, Sha256(blob.sha256))
+            bucket = self.target.container.bucket
+            await store_file(stack.db, stack.blobs.of(bucket), blob.path, Sha256(blob.sha256))
             self.brought.add(bytes.fromhex(blob.sha256))
             failpoint("import.after_blob")
         finally:

@@ -80,10 +80,10 @@ LIMIT %(limit)s
 """
 
 LIVE_REFS: Final = """
-SELECT r.doc_id, r.generation, r.role, r.part, r.sha256, b.state, b.bytes
+SELECT r.doc_id, r.generation, r.role, r.part, r.bucket, r.sha256, b.state, b.bytes
 FROM blob_refs r
 JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
-JOIN blobs b ON b.sha256 = r.sha256
+JOIN blobs b ON b.bucket = r.bucket AND b.sha256 = r.sha256
 WHERE d.container_id = %(id)s AND d.deleted_at IS NULL AND (r.doc_id, r.role, r.part) > (%(doc)s, %(role)s, %(part)s)
 ORDER BY r.doc_id, r.role, r.part
 LIMIT %(limit)s
@@ -120,11 +120,11 @@ LIMIT 1
 """
 
 BLOB_GARBAGE: Final = """
-SELECT b.sha256, b.state FROM blobs b
+SELECT b.bucket, b.sha256, b.state FROM blobs b
 WHERE b.touched_at < now() - make_interval(secs => %(older)s)
-  AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = b.sha256)
-  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = b.bucket AND r.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = b.bucket AND u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = b.bucket AND a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
@@ -132,7 +132,7 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.kind = 'garbage'
                   AND (j.state = 'running'
                        OR j.state = 'queued' AND j.run_at < now() + make_interval(secs => %(older)s)))
-ORDER BY b.sha256
+ORDER BY b.bucket, b.sha256
 LIMIT %(limit)s
 """
 
@@ -156,8 +156,8 @@ WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
 
 # Those of a container, or (NULL) the backups whose container is gone.
 ARCHIVES: Final = """
-SELECT a.id, a.kind, a.container_id, a.sha256, a.bytes, b.state
-FROM archives a JOIN blobs b ON b.sha256 = a.sha256
+SELECT a.id, a.kind, a.container_id, a.bucket, a.sha256, a.bytes, b.state
+FROM archives a JOIN blobs b ON b.bucket = a.bucket AND b.sha256 = a.sha256
 WHERE a.id > %(after)s
   AND (a.container_id = %(id)s OR %(id)s::text IS NULL AND NOT EXISTS (
            SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL))
@@ -168,7 +168,9 @@ LIMIT %(limit)s
 # A session lock on a separate connection: it ends with the connection, however the run ends.
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
 
-KNOWN_BLOBS: Final = "SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s)"
+KNOWN_BLOBS: Final = (
+    "SELECT sha256 FROM blobs WHERE bucket = %(bucket)s AND sha256 = ANY(%(hashes)s)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,7 @@ class LiveRefRow:
     generation: int
     role: str
     part: int
+    bucket: str
     sha256: str
     state: str
     bytes: int
@@ -210,6 +213,7 @@ class LiveRefRow:
 
 @dataclass(frozen=True, slots=True)
 class GarbageRow:
+    bucket: str
     sha256: str
     state: str
 
@@ -219,6 +223,7 @@ class ArchiveRow:
     id: int
     kind: str
     container_id: str
+    bucket: str
     sha256: str
     bytes: int
     state: str
@@ -327,9 +332,9 @@ async def archives(
     return await _rows(conn, ArchiveRow, ARCHIVES, values)
 
 
-async def known_blobs(conn: Connection, hashes: Sequence[str]) -> set[str]:
-    """Those hashes that have a row."""
-    cursor = await conn.execute(KNOWN_BLOBS, {"hashes": list(hashes)})
+async def known_blobs(conn: Connection, bucket: str, hashes: Sequence[str]) -> set[str]:
+    """Those hashes that have a row in this bucket."""
+    cursor = await conn.execute(KNOWN_BLOBS, {"bucket": bucket, "hashes": list(hashes)})
     return {r["sha256"] for r in await cursor.fetchall()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -29,13 +30,13 @@ DELETE_REFS: Final = """
 DELETE FROM blob_refs r
 WHERE r.doc_id = %(doc_id)s AND r.generation < %(below)s
   AND r.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
-RETURNING r.sha256
+RETURNING r.bucket, r.sha256
 """
 
 SHARED: Final = """
-SELECT count(*) AS shared FROM unnest(%(hashes)s::text[]) AS given (sha256)
-WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.sha256 = given.sha256)
-   OR EXISTS (SELECT 1 FROM uploads u WHERE u.sha256 = given.sha256)
+SELECT count(*) AS shared FROM unnest(%(buckets)s::text[], %(hashes)s::text[]) AS given (bucket, sha256)
+WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = given.bucket AND r.sha256 = given.sha256)
+   OR EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = given.bucket AND u.sha256 = given.sha256)
 """
 
 OF_CONTAINER: Final = """
@@ -53,8 +54,8 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s) AS documents
 BLOBS_OF_CONTAINER: Final = """
 SELECT count(*) AS blobs, count(*) FILTER (WHERE EXISTS (
            SELECT 1 FROM blob_refs r JOIN documents d ON d.id = r.doc_id
-           WHERE r.sha256 = mine.sha256 AND d.container_id <> %(id)s)) AS shared
-FROM (SELECT DISTINCT r.sha256 FROM blob_refs r JOIN documents d ON d.id = r.doc_id
+           WHERE r.bucket = mine.bucket AND r.sha256 = mine.sha256 AND d.container_id <> %(id)s)) AS shared
+FROM (SELECT DISTINCT r.bucket, r.sha256 FROM blob_refs r JOIN documents d ON d.id = r.doc_id
       WHERE d.container_id = %(id)s) mine
 """
 
@@ -73,8 +74,8 @@ class DeletedRows:
     chunks: int
     postings: int
     pages: int
-    hashes: tuple[str, ...]
-    """One per reference to a blob."""
+    blobs: tuple[tuple[str, str], ...]
+    """Bucket and hash, one per reference to a blob."""
 
 
 async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> DeletedRows:
@@ -85,13 +86,17 @@ async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> DeletedRows
     refs = await (await conn.execute(DELETE_REFS, values)).fetchall()
     counted = row or {"chunks": 0, "postings": 0}
     return DeletedRows(
-        counted["chunks"], counted["postings"], pages, tuple(r["sha256"] for r in refs)
+        counted["chunks"],
+        counted["postings"],
+        pages,
+        tuple((r["bucket"], r["sha256"]) for r in refs),
     )
 
 
-async def still_referred_to(conn: Connection, hashes: set[str]) -> int:
-    """How many of these blobs something else keeps."""
-    row = await (await conn.execute(SHARED, {"hashes": sorted(hashes)})).fetchone()
+async def still_referred_to(conn: Connection, blobs: Collection[tuple[str, str]]) -> int:
+    """How many of these blobs, by bucket and hash, something else keeps."""
+    values = {"buckets": [b for b, _ in blobs], "hashes": [h for _, h in blobs]}
+    row = await (await conn.execute(SHARED, values)).fetchone()
     return int(row["shared"]) if row else 0
 
 

@@ -22,9 +22,13 @@ ORDER BY r.generation DESC
 LIMIT 1
 """
 
-PRESENT: Final = "UPDATE blobs SET state = 'present', bytes = %(bytes)s WHERE sha256 = %(sha256)s"
+PRESENT: Final = """
+UPDATE blobs SET state = 'present', bytes = %(bytes)s WHERE bucket = %(bucket)s AND sha256 = %(sha256)s
+"""
 
-DISTRUST: Final = "UPDATE blobs SET state = 'condemned' WHERE sha256 = %(sha256)s"
+DISTRUST: Final = """
+UPDATE blobs SET state = 'condemned' WHERE bucket = %(bucket)s AND sha256 = %(sha256)s
+"""
 
 FORGET_RECORD_FINGERPRINT: Final = """
 UPDATE documents SET fingerprint = NULL WHERE id = %(doc_id)s AND parent_id IS NOT NULL
@@ -60,14 +64,14 @@ async def original(conn: Connection, doc_id: UUID) -> dict[str, Any] | None:
     return await (await conn.execute(ORIGINAL, {"doc_id": doc_id})).fetchone()
 
 
-async def mark_present(conn: Connection, sha256: str, size: int) -> None:
+async def mark_present(conn: Connection, bucket: str, sha256: str, size: int) -> None:
     """Note that the bytes were read and match their hash."""
-    await conn.execute(PRESENT, {"sha256": sha256, "bytes": size})
+    await conn.execute(PRESENT, {"bucket": bucket, "sha256": sha256, "bytes": size})
 
 
-async def distrust(conn: Connection, sha256: str) -> None:
+async def distrust(conn: Connection, bucket: str, sha256: str) -> None:
     """Note that the bytes are missing, so that the next writer stores them again."""
-    await conn.execute(DISTRUST, {"sha256": sha256})
+    await conn.execute(DISTRUST, {"bucket": bucket, "sha256": sha256})
 
 
 async def forget_record_fingerprint(conn: Connection, doc_id: UUID) -> None:

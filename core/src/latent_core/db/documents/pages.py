@@ -60,22 +60,26 @@ SET width = excluded.width, height = excluded.height, image_sha256 = excluded.im
 """
 
 UPSERT_REF: Final = """
-INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
-SELECT * FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[], %(roles)s::text[], %(parts)s::integer[],
-                     %(sha256s)s::text[], %(mimes)s::text[], %(filenames)s::text[])
+INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename, bucket)
+SELECT r.*, coalesce((SELECT c.bucket FROM documents d JOIN containers c ON c.id = d.container_id
+                      WHERE d.id = r.doc_id), '')
+FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[], %(roles)s::text[], %(parts)s::integer[],
+            %(sha256s)s::text[], %(mimes)s::text[], %(filenames)s::text[])
+     AS r (doc_id, generation, role, part, sha256, mime, filename)
 ON CONFLICT (doc_id, generation, role, part) DO UPDATE
-SET sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
+SET bucket = excluded.bucket, sha256 = excluded.sha256, mime = excluded.mime, filename = excluded.filename
 """
 
 REFER_LIVE: Final = """
-INSERT INTO blob_refs (doc_id, generation, role, part, sha256, mime, filename)
-SELECT d.id, d.live_generation, %(role)s, %(part)s, %(sha256)s, %(mime)s, %(filename)s
-FROM documents d WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
+INSERT INTO blob_refs (doc_id, generation, role, part, bucket, sha256, mime, filename)
+SELECT d.id, d.live_generation, %(role)s, %(part)s, c.bucket, %(sha256)s, %(mime)s, %(filename)s
+FROM documents d JOIN containers c ON c.id = d.container_id
+WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL
 ON CONFLICT (doc_id, generation, role, part) DO NOTHING
 """
 
 ONE: Final = """
-SELECT p.page, p.text, p.width, p.height, p.image_sha256, p.generation, r.mime, r.filename,
+SELECT p.page, p.text, p.width, p.height, p.image_sha256, p.generation, r.bucket, r.mime, r.filename,
        (SELECT count(*) FROM pages a WHERE a.doc_id = p.doc_id AND a.generation = p.generation) AS pages
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
@@ -84,11 +88,11 @@ WHERE p.doc_id = %(doc_id)s AND p.page = %(page)s AND d.deleted_at IS NULL
 """
 
 LISTED: Final = """
-SELECT p.page, p.width, p.height, p.image_sha256, r.mime, r.filename, b.bytes
+SELECT p.page, p.width, p.height, p.image_sha256, r.bucket, r.mime, r.filename, b.bytes
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
 LEFT JOIN blob_refs r ON r.doc_id = p.doc_id AND r.generation = p.generation AND r.role = 'page_image' AND r.part = p.page
-LEFT JOIN blobs b ON b.sha256 = p.image_sha256
+LEFT JOIN blobs b ON b.bucket = r.bucket AND b.sha256 = p.image_sha256
 WHERE p.doc_id = %(doc_id)s AND p.page > %(after)s AND d.deleted_at IS NULL
 ORDER BY p.page
 LIMIT %(limit)s
@@ -232,6 +236,7 @@ class PageSource:
     """A page of a visible document, and the original it is a page of."""
 
     container_id: str
+    bucket: str
     generation: int
     page: int
     exists: bool
@@ -244,10 +249,11 @@ class PageSource:
 
 
 SOURCE: Final = """
-SELECT d.container_id, d.live_generation AS generation, p.page IS NOT NULL AS exists,
+SELECT d.container_id, c.bucket, d.live_generation AS generation, p.page IS NOT NULL AS exists,
        o.sha256, o.mime, o.filename,
        r.sha256 AS made_sha256, r.mime AS made_mime, r.filename AS made_filename
 FROM documents d
+JOIN containers c ON c.id = d.container_id
 LEFT JOIN pages p ON p.doc_id = d.id AND p.generation = d.live_generation AND p.page = %(page)s
 LEFT JOIN blob_refs o ON o.doc_id = d.id AND o.generation = d.live_generation AND o.role = 'original' AND o.part = 0
 LEFT JOIN blob_refs r ON r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'page_pdf'
@@ -279,6 +285,7 @@ async def pdf_source(conn: Connection, doc_id: UUID, page: int) -> PageSource | 
     )
     return PageSource(
         container_id=row["container_id"],
+        bucket=row["bucket"],
         generation=row["generation"],
         page=page,
         exists=row["exists"],

@@ -18,19 +18,19 @@ LAST: Final = 2**63 - 1
 
 
 INSERT: Final = """
-INSERT INTO archives (kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id)
-VALUES (%(kind)s, %(container_id)s, %(sha256)s, %(bytes)s, %(filename)s, %(vectors)s, %(blobs)s, %(totals)s::jsonb,
+INSERT INTO archives (kind, container_id, bucket, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id)
+VALUES (%(kind)s, %(container_id)s, %(bucket)s, %(sha256)s, %(bytes)s, %(filename)s, %(vectors)s, %(blobs)s, %(totals)s::jsonb,
         %(contents_key)s, %(job_id)s)
 RETURNING id
 """
 
 COLUMNS_BY_ID: Final = """
-SELECT id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
+SELECT id, kind, container_id, bucket, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
 FROM archives WHERE id = %(id)s AND kind = %(kind)s
 """
 
 LISTED: Final = """
-SELECT id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
+SELECT id, kind, container_id, bucket, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
 FROM archives WHERE kind = %(kind)s AND container_id = ANY(%(container_ids)s::text[]) AND id < %(before)s
 ORDER BY id DESC LIMIT %(limit)s
 """
@@ -51,7 +51,7 @@ ORDER BY id DESC LIMIT %(limit)s
 """
 
 READY: Final = """
-SELECT id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
+SELECT id, kind, container_id, bucket, sha256, bytes, filename, vectors, blobs, totals, created_at, verified_at
 FROM archives
 WHERE kind = 'export' AND container_id = %(container_id)s AND vectors = %(vectors)s AND blobs = %(blobs)s
   AND contents_key = %(contents_key)s
@@ -105,6 +105,7 @@ async def insert(
     size: int,
     filename: str,
     job_id: int,
+    bucket: str = "",
     vectors: bool = True,
     blobs: bool = True,
     totals: dict[str, int] | None = None,
@@ -116,6 +117,7 @@ async def insert(
         {
             "kind": kind.value,
             "container_id": container_id,
+            "bucket": bucket,
             "sha256": sha256,
             "bytes": size,
             "filename": filename,

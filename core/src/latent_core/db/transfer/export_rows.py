@@ -62,7 +62,8 @@ SELECT p.doc_id, p.page, p.image_sha256, p.pdf_sha256, p.text, p.width, p.height
        b.bytes
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
-LEFT JOIN blobs b ON b.sha256 = p.image_sha256
+JOIN containers c ON c.id = d.container_id
+LEFT JOIN blobs b ON b.bucket = c.bucket AND b.sha256 = p.image_sha256
 WHERE p.doc_id = ANY(%(doc_ids)s)
 ORDER BY p.doc_id, p.page
 """
@@ -71,7 +72,7 @@ REFS: Final = """
 SELECT r.doc_id, r.role, r.part, r.sha256, r.mime, r.filename, b.bytes
 FROM blob_refs r
 JOIN documents d ON d.id = r.doc_id AND d.live_generation = r.generation
-JOIN blobs b ON b.sha256 = r.sha256
+JOIN blobs b ON b.bucket = r.bucket AND b.sha256 = r.sha256
 WHERE r.doc_id = ANY(%(doc_ids)s)
 ORDER BY r.doc_id, r.role, r.part
 """

@@ -96,14 +96,16 @@ FROM STDIN
 """
 
 COPY_REFS: Final = """
-COPY blob_refs (doc_id, generation, role, part, sha256, mime, filename) FROM STDIN
+COPY blob_refs (doc_id, generation, role, part, bucket, sha256, mime, filename) FROM STDIN
 """
 
 COPY_DUPLICATES: Final = "COPY duplicates (container_id, chunk_no, signature, original) FROM STDIN"
 
 # They stay until the transaction ends: the removal of a blob locks its row first.
 PRESENT: Final = """
-SELECT sha256 FROM blobs WHERE sha256 = ANY(%(hashes)s) AND state = 'present' ORDER BY sha256 FOR KEY SHARE
+SELECT sha256 FROM blobs
+WHERE bucket = %(bucket)s AND sha256 = ANY(%(hashes)s) AND state = 'present'
+ORDER BY sha256 FOR KEY SHARE
 """
 
 
@@ -213,9 +215,9 @@ async def copy_duplicates(conn: Connection, rows: Iterable[bytes]) -> None:
     await copy_bytes(conn, COPY_DUPLICATES, b"".join(rows))
 
 
-async def present(conn: Connection, hashes: Iterable[str]) -> set[str]:
-    """Those whose bytes are stored."""
-    cursor = await conn.execute(PRESENT, {"hashes": sorted(set(hashes))})
+async def present(conn: Connection, bucket: str, hashes: Iterable[str]) -> set[str]:
+    """Those whose bytes are stored in this bucket."""
+    cursor = await conn.execute(PRESENT, {"bucket": bucket, "hashes": sorted(set(hashes))})
     return {r["sha256"] for r in await cursor.fetchall()}
 
 

@@ -21,7 +21,7 @@ from pydantic import (
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Issue, IssueCode
-from latent_core.domain.ids import CONTAINER_SLUG
+from latent_core.domain.ids import BUCKET_NAME, CONTAINER_SLUG
 from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
 from latent_core.domain.manifest.path_meta import check_pattern
 from latent_core.domain.text import unsound
@@ -241,8 +241,15 @@ class Metadata(_ManifestModel):
     """Maps fields to their rules, as ``latent_core.domain.manifest.custom_schema`` parses them."""
 
 
+def _bucket_name(name: str) -> str:
+    if not BUCKET_NAME.match(name):
+        raise ValueError("is not a bucket name: 3 to 63 of a-z, 0-9, '-' and '.', no address")
+    return name
+
+
 class BlobStorage(_ManifestModel):
-    bucket: str | None = None
+    bucket: Annotated[str, AfterValidator(_bucket_name)] | None = None
+    """A bucket of the S3 server for the container's blobs; default LLC_S3_BUCKET. Created with the container."""
 
 
 class Storage(_ManifestModel):
@@ -432,27 +439,20 @@ OFF: Final = Switch()
 def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
     """Raise ``Invalid`` for a key that would have no effect; returns issues for the sender.
 
-    ``bucket`` holds all blobs; None if they are files. A blob is stored once for all containers that refer to it,
-    so a container cannot have a separate bucket.
+    ``bucket`` is the installation's own; None if blobs are files.
     """
-    if refused := lacking(manifest, bucket):
+    if refused := lacking(manifest):
         raise Invalid("; ".join(refused.values()), keys=list(refused))
     named = manifest.storage.blobs.bucket
-    if named is None or named == bucket:
+    if named is None or bucket is not None:
         return []
-    message = f"storage.blobs.bucket has no effect: this installation stores blobs as files. On S3, LLC_S3_BUCKET must be '{named}'"
+    message = "storage.blobs.bucket has no effect: this installation stores blobs as files, because LLC_S3_ENDPOINT is not set"
     return [Issue(code=IssueCode.POLICY, message=message)]
 
 
-def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
+def lacking(manifest: Manifest) -> dict[str, str]:
     """Unsupported keys, each with its error message."""
     found: dict[str, str] = {}
-    named = manifest.storage.blobs.bucket
-    if bucket is not None and named not in (None, bucket):
-        found["storage.blobs.bucket"] = (
-            f"storage.blobs.bucket is '{named}', but this installation stores all blobs in bucket '{bucket}' "
-            "(LLC_S3_BUCKET). Remove the key, or name that bucket"
-        )
     for key, switch in (("summaries", manifest.summaries), ("extraction", manifest.extraction)):
         if switch.enabled:
             found[f"{key}.enabled"] = (
@@ -461,12 +461,8 @@ def lacking(manifest: Manifest, bucket: str | None) -> dict[str, str]:
     return found
 
 
-def settled(manifest: Manifest, bucket: str | None) -> tuple[Manifest, list[str]]:
+def settled(manifest: Manifest) -> tuple[Manifest, list[str]]:
     """The manifest without unsupported keys, and these keys."""
-    refused = lacking(manifest, bucket)
-    changes = {
-        "storage.blobs.bucket": ("storage", Storage()),
-        "summaries.enabled": ("summaries", OFF),
-        "extraction.enabled": ("extraction", OFF),
-    }
+    refused = lacking(manifest)
+    changes = {"summaries.enabled": ("summaries", OFF), "extraction.enabled": ("extraction", OFF)}
     return manifest.model_copy(update=dict(changes[key] for key in refused)), list(refused)

@@ -75,7 +75,7 @@ class CachedEmbedding:
             skipped_images.take(sum(isinstance(distinct[hash_], StoredImage) for hash_ in vectors))
         missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
         texts = {hash_: piece for hash_, piece in missing.items() if isinstance(piece, str)}
-        pictures = [piece.sha256 for piece in missing.values() if isinstance(piece, StoredImage)]
+        pictures = [piece for piece in missing.values() if isinstance(piece, StoredImage)]
         if texts:
             texts_by_hash = list(texts)
 
@@ -93,13 +93,15 @@ class CachedEmbedding:
 
     async def _pictures(
         self,
-        hashes: Sequence[Sha256],
+        pictures: Sequence[StoredImage],
         checkpoint: Checkpoint | None,
         skipped_images: SkippedImages | None,
     ) -> dict[Sha256, Vector]:
         """Vectors of the pictures, without skipped ones; some requests run concurrently."""
         batch_size = images_a_request(self._batcher.embedder)
-        waiting = deque(hashes[at : at + batch_size] for at in range(0, len(hashes), batch_size))
+        waiting = deque(
+            pictures[at : at + batch_size] for at in range(0, len(pictures), batch_size)
+        )
         seen: dict[Sha256, Vector] = {}
 
         async def work() -> None:
@@ -115,19 +117,19 @@ class CachedEmbedding:
         return seen
 
     async def _seen(
-        self, hashes: Sequence[Sha256], skipped_images: SkippedImages | None
+        self, pictures: Sequence[StoredImage], skipped_images: SkippedImages | None
     ) -> dict[Sha256, Vector]:
         """The vectors of one request, stored. A refused request is sent again picture by picture to find the cause."""
         images: dict[Sha256, bytes] = {}
         try:
-            for sha256 in hashes:
-                images[sha256] = await self._read(sha256)
+            for picture in pictures:
+                images[picture.sha256] = await self._read(picture)
             rows = await self._batcher.embedder.embed_images(list(images.values()))
         except LatentError as error:
             if skipped_images is None or not skipped_images.concerns(error):
                 raise
-            if len(hashes) == 1:
-                skipped_images.add(hashes[0], error)
+            if len(pictures) == 1:
+                skipped_images.add(pictures[0].sha256, error)
                 return {}
         else:
             if skipped_images is not None:
@@ -135,8 +137,8 @@ class CachedEmbedding:
             return await self._kept(list(images), rows)
         images.clear()
         seen: dict[Sha256, Vector] = {}
-        for sha256 in hashes:
-            seen |= await self._seen([sha256], skipped_images)
+        for picture in pictures:
+            seen |= await self._seen([picture], skipped_images)
         return seen
 
     @property

@@ -73,22 +73,23 @@ _MAGIC: Final = (
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """A stored picture, by the hash of its bytes."""
+    """A stored picture, by the hash of its bytes and the container in whose store they are."""
 
     sha256: Sha256
+    container_id: str
 
 
 Piece = str | StoredImage
 """The input of one vector."""
-ReadPicture = Callable[[Sha256], Awaitable[bytes]]
+ReadPicture = Callable[[StoredImage], Awaitable[bytes]]
 
 
 def pieces(
-    text: str, picture: str | None, tokenizer: Tokenizer, model: EmbeddingModel
+    text: str, picture: StoredImage | None, tokenizer: Tokenizer, model: EmbeddingModel
 ) -> list[Piece]:
-    """The inputs of ``model`` for a chunk: ``picture`` (the hash of its page image), or ``text`` in windows."""
+    """The inputs of ``model`` for a chunk: ``picture`` (its page image), or ``text`` in windows."""
     if picture is not None and model.reads_images:
-        return [StoredImage(Sha256(picture))]
+        return [picture]
     return list(windows(text, tokenizer, model.window))
 
 

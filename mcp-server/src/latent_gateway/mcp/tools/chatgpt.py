@@ -127,7 +127,7 @@ async def _page_link(call: ToolCall, doc_id: UUID) -> str | None:
         return None
     if not row["image_sha256"]:
         return None
-    return call.links.page_image(row["image_sha256"], row["mime"], row["filename"])
+    return call.links.page_image(row["bucket"], row["image_sha256"], row["mime"], row["filename"])
 
 
 def _url(call: ToolCall, container_id: str, doc_id: UUID, source: str, page_uri: str | None) -> str:
