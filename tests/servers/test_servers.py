@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import httpx
 import orjson
@@ -20,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from latent_client import AsyncClient
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import SearchMode
+from latent_core.domain.manifest.model import BlobStorage, SearchMode, Storage
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 from tests.support.on_servers import TOKEN, own_stores
@@ -421,3 +422,60 @@ async def test_a_restored_dump_is_refused_until_it_adopts_the_installation(
     with pytest.raises(AssertionError, match="belongs to database"):
         await original.start()
     assert await copy.stop() == 0
+
+
+def in_bucket(name: str) -> Storage:
+    return Storage(blobs=BlobStorage(bucket=name))
+
+
+@pytest.mark.parametrize("public", [False, True], ids=["through-the-gateway", "presigned"])
+async def test_a_container_with_a_bucket_of_its_own_is_stored_linked_exported_and_deleted_there(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str], public: bool
+) -> None:
+    stores = own_stores(addresses)
+    more = {"LLC_S3_PUBLIC_ENDPOINT": stores["LLC_S3_ENDPOINT"]} if public else {}
+    one = Installation(install_root / f"buckets-{public}", settings | more, stores=stores)
+    await one.start()
+    bucket = f"named-{uuid4().hex[:12]}"
+    async with one.client() as client:
+        await client.create(manifest("own"))
+        await client.create(manifest("elsewhere", storage=in_bucket(bucket)))
+        for name in ("own", "elsewhere"):
+            await ingest(client, name, "gulls.md", GULLS.encode())
+            await settled(client, name)
+        there = one.stored_blobs(bucket)
+        assert there == one.stored_blobs() > 0
+        (hit,) = (await search(client, "elsewhere", "where do gulls nest?")).hits
+        assert bucket in hit.uri
+        assert ("/v1/blobs/" in hit.uri) is not public
+        async with httpx.AsyncClient(trust_env=False) as http:
+            page = await http.get(hit.uri)
+            assert page.status_code == 200
+            assert page.headers["content-type"] == "image/webp"
+            if not public:
+                other = await http.get(hit.uri.replace(bucket, "latent"))
+                assert other.status_code == 403
+        described = await client.describe("elsewhere")
+        moved = manifest("elsewhere", storage=in_bucket("another-one"))
+        with pytest.raises(LatentError, match="--merge"):
+            await client.update(moved, if_match=described.etag)
+        report = await client.doctor(deep=True)
+        assert report.clean
+        archive = install_root / f"elsewhere-{public}.tar.zst"
+        code, _, err = await one.cli("export", "elsewhere", "--to", str(archive))
+        assert code == 0, err
+        assert one.stored_blobs(bucket) == there + 1
+        kept = one.stored_blobs()
+        await client.delete("elsewhere")
+
+        async def only_the_archive_is_left() -> bool:
+            return one.stored_blobs(bucket) == 1
+
+        await eventually(only_the_archive_is_left, seconds=60)
+        assert one.stored_blobs() == kept
+        code, _, err = await one.cli("import", str(archive))
+        assert code == 0, err
+        assert len((await search(client, "elsewhere", "where do gulls nest?")).hits) == 1
+        assert one.stored_blobs(bucket) >= there
+        assert (await client.doctor(deep=True)).clean
+    assert await one.stop() == 0

@@ -49,15 +49,15 @@ def own_stores(addresses: Mapping[str, str] = os.environ) -> dict[str, str]:  # 
     return settings | ({"LLC_QDRANT_API_KEY": key} if key else {})
 
 
-def stored_blobs(stores: Mapping[str, str]) -> int:
-    """How many blobs of the installation are in the bucket."""
+def stored_blobs(stores: Mapping[str, str], bucket: str = BUCKET) -> int:
+    """How many blobs of the installation are in a bucket."""
     with psycopg.connect(stores["LLC_POSTGRES_DSN"]) as conn:
         found = conn.execute("SELECT id FROM installation").fetchone()
     address = S3Address(
         stores["LLC_S3_ENDPOINT"],
         SecretStr(stores["LLC_S3_ACCESS_KEY"]),
         SecretStr(stores["LLC_S3_SECRET_KEY"]),
-        BUCKET,
+        bucket,
     )
     client, _ = connect(address)
     below = f"{found[0]}/{PREFIX}" if found else ""

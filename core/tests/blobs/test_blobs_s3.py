@@ -71,7 +71,7 @@ async def s3_store(address: S3Address, tmp_path: Path) -> AsyncIterator[S3BlobSt
     await store.close()
 
 
-class TestContractOfMoto(BlobStoreContract):
+class TestContractOfSeaweed(BlobStoreContract):
     pass
 
 

@@ -37,6 +37,7 @@ def check(signer: Signer, query: dict[str, str], sha256: str = SHA) -> None:
         mime=query["type"],
         disposition=query["disposition"],
         filename=query["filename"],
+        bucket=query.get("bucket", ""),
     )
 
 
@@ -48,6 +49,20 @@ def test_all_with_the_same_key_agree() -> None:
     check(signer(), signer().sign(SHA, expires_at=NOW + 60, **FIELDS))
     with pytest.raises(Forbidden):
         check(signer(key=KEY + b"!"), signer().sign(SHA, expires_at=NOW + 60, **FIELDS))
+
+
+def test_a_link_leads_to_the_bucket_that_was_signed() -> None:
+    query = signer().sign(SHA, expires_at=NOW + 60, bucket="theirs", **FIELDS)
+    check(signer(), query)
+    own = signer().sign(SHA, expires_at=NOW + 60, **FIELDS)
+    assert "bucket" not in own
+    for changed in (
+        query | {"bucket": "others"},
+        query | {"bucket": ""},
+        own | {"bucket": "theirs"},
+    ):
+        with pytest.raises(Forbidden, match="not valid"):
+            check(signer(), changed)
 
 
 def test_a_link_expires() -> None:

@@ -20,7 +20,7 @@ import psutil
 
 from latent_client import AsyncClient
 from latent_core.runtime.cluster import Cluster
-from tests.support.on_servers import ON_SERVERS, TOKEN, own_stores, stored_blobs
+from tests.support.on_servers import BUCKET, ON_SERVERS, TOKEN, own_stores, stored_blobs
 
 START_SECONDS: Final = 180.0
 STOP_SECONDS: Final = 40.0
@@ -75,10 +75,10 @@ class Installation:
         """Of its database."""
         return self._stores.get("LLC_POSTGRES_DSN") or Cluster(self.data_dir).dsn
 
-    def stored_blobs(self) -> int:
-        """How many there are, referred to or not."""
+    def stored_blobs(self, bucket: str = BUCKET) -> int:
+        """How many there are, referred to or not. ``bucket`` only on servers."""
         if self._stores:
-            return stored_blobs(self._stores)
+            return stored_blobs(self._stores, bucket)
         return sum(1 for file in (self.data_dir / "blobs").rglob("*") if file.is_file())
 
     def environment(self) -> dict[str, str]:

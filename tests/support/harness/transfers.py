@@ -54,17 +54,17 @@ async def fill(harness: WorkerHarness) -> None:
     await harness.settle()
 
 
-async def export(harness: WorkerHarness, **options: bool) -> bytes:
+async def export(harness: WorkerHarness, container: str = CONTAINER, **options: bool) -> bytes:
     """The archive's bytes."""
     async with harness.stack.db.transaction() as conn:
-        job_id = await request_export(conn, CONTAINER, ExportPayload(**options), principal=OWNER)
+        job_id = await request_export(conn, container, ExportPayload(**options), principal=OWNER)
     assert await harness.work(JobKind.EXPORT) == []
     (job,) = await sql(harness.stack.db, f"SELECT state, result FROM jobs WHERE id = {job_id}")
     assert job["state"] == "done"
     async with harness.stack.db.transaction() as conn:
         found = await archives.get(conn, job["result"]["archive_id"], ArchiveKind.EXPORT)
     assert found is not None
-    return await harness.stack.blobs.own.get(Sha256(found.sha256))
+    return await harness.stack.blobs.of(found.bucket).get(Sha256(found.sha256))
 
 
 async def begin(harness: WorkerHarness, data: bytes, target: str, **options: Any) -> int:

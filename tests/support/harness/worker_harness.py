@@ -14,6 +14,7 @@ from uuid import UUID
 import orjson
 
 from latent_core.blobs.files import FileBlobStore, FileBlobStores
+from latent_core.blobs.port import BlobStores
 from latent_core.blobs.signing import Signer
 from latent_core.blobs.writer import store
 from latent_core.bm25.bm25 import PostgresKeywordIndex
@@ -146,7 +147,9 @@ class WorkerHarness:
     ) -> UUID:
         """Accept bytes, or with None the file of that name in the inbox."""
         sha256 = (
-            await store(self.stack.db, self.stack.blobs.own, data) if data is not None else None
+            await store(self.stack.db, await self.stack.blobs_of(container), data)
+            if data is not None
+            else None
         )
         payload = IngestPayload(
             uri=f"file:///{name}",
@@ -208,8 +211,10 @@ class WorkerHarness:
 
 
 @asynccontextmanager
-async def open_harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
-    """Stores in ``tmp_path`` with a container that is empty."""
+async def open_harness(
+    database: Database, tmp_path: Path, blobs: BlobStores | None = None
+) -> AsyncIterator[WorkerHarness]:
+    """Stores in ``tmp_path`` with a container that is empty. ``blobs``: instead of files."""
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     settings = Settings(
@@ -220,16 +225,20 @@ async def open_harness(database: Database, tmp_path: Path) -> AsyncIterator[Work
     )
     embedder = CountingEmbedder()
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
-    async with open_deps(database, settings, embedder, manifest) as deps:
+    async with open_deps(database, settings, embedder, manifest, blobs=blobs) as deps:
         yield WorkerHarness(deps, embedder, inbox)
 
 
 def embedded_stack(
-    settings: Settings, database: Database, vectors: VectorIndex, embedder: Any
+    settings: Settings,
+    database: Database,
+    vectors: VectorIndex,
+    embedder: Any,
+    blobs: BlobStores | None = None,
 ) -> Stack:
-    """A stack on ``database`` with blobs as files, in the data directory of ``settings``."""
+    """A stack on ``database``; ``blobs`` are files in the data directory of ``settings`` unless given."""
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
-    blobs, metrics = FileBlobStores(FileBlobStore(folder / "blobs", tmp)), Metrics()
+    blobs, metrics = blobs or FileBlobStores(FileBlobStore(folder / "blobs", tmp)), Metrics()
     return Stack(
         settings=settings,
         db=database,
@@ -255,6 +264,7 @@ async def open_deps(
     manifest: Manifest,
     *,
     index: VectorIndex | None = None,
+    blobs: BlobStores | None = None,
 ) -> AsyncIterator[Deps]:
     """What a worker works with, in the data directory of ``settings``, and a container of that manifest.
 
@@ -263,7 +273,7 @@ async def open_deps(
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     tmp.mkdir()
     vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
-    stack = embedded_stack(settings, database, vectors, embedder)
+    stack = embedded_stack(settings, database, vectors, embedder, blobs)
     embedding = DocumentEmbedding(embedder, database, stack.metrics, picture_reader(stack))
     try:
         async with Sandbox(children=1) as sandbox:

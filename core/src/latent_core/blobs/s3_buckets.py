@@ -47,6 +47,7 @@ class S3BlobStores(BlobStores):
             error.message = (
                 f"bucket '{bucket}' of storage.blobs.bucket cannot be used: {error.message}"
             )
+            error.args = (error.message,)
             raise
 
     @override

@@ -156,7 +156,7 @@ def check_change(current: Container, manifest: Manifest, blobs: BlobStores) -> N
     if named != old.storage.blobs.bucket and blobs.bucket_of(named) != current.bucket:
         raise Conflict(
             "apply cannot change storage.blobs.bucket, because stored blobs are not moved. Create a container with the "
-            f"new bucket, then run `latent export {current.id}` and import the archive into it with --merge",
+            f"new bucket, then run `latent export {current.id} --to FILE` and `latent import FILE --as NEW --merge`",
             key="storage.blobs.bucket",
         )
 
