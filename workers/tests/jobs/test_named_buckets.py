@@ -166,7 +166,7 @@ async def test_each_bucket_has_its_own_copy_of_shared_content_and_loses_only_tha
     )  # the same bytes of the other container are in its own bucket
 
 
-async def test_a_deleted_document_leaves_the_bucket_of_its_container_alone_emptied(
+async def test_a_deleted_document_empties_only_the_bucket_of_its_container(
     harness: WorkerHarness, named: str
 ) -> None:
     await create(harness, in_bucket(named))
