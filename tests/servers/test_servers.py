@@ -479,3 +479,25 @@ async def test_a_container_with_a_bucket_of_its_own_is_stored_linked_exported_an
         assert one.stored_blobs(bucket) >= there
         assert (await client.doctor(deep=True)).clean
     assert await one.stop() == 0
+
+
+async def test_the_own_bucket_cannot_be_one_that_a_container_names(
+    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
+) -> None:
+    stores, bucket = own_stores(addresses), f"named-{uuid4().hex[:12]}"
+    one = Installation(install_root / "swapped", settings, stores=stores)
+    await one.start()
+    async with one.client() as client:
+        await client.create(manifest("elsewhere", storage=in_bucket(bucket)))
+        await ingest(client, "elsewhere", "gulls.md", GULLS.encode())
+    assert await one.stop() == 0
+    swapped = Installation(
+        install_root / "swapped", settings | {"LLC_S3_BUCKET": bucket}, stores=stores
+    )
+    with pytest.raises(AssertionError, match=r"LLC_S3_BUCKET is .*storage\.blobs\.bucket"):
+        await swapped.start()
+    await one.start()
+    async with one.client() as client:
+        await ingest(client, "elsewhere", "fog.md", FOG.encode())
+        assert (await client.doctor(deep=True)).clean
+    assert await one.stop() == 0

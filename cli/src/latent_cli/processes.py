@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -96,11 +96,11 @@ async def _migrated(settings: Settings) -> MigrationResult:
     return MigrationResult(database=str(folder.postgres), applied=applied)
 
 
-def run_adopt(settings: Settings) -> AdoptionResult:
+def run_adopt(settings: Settings, buckets: Sequence[str] = ()) -> AdoptionResult:
     """Make the configured database the holder of its installation's data on the servers."""
     from latent_core.stack import adopt
 
-    holder = asyncio.run(adopt(settings))
+    holder = asyncio.run(adopt(settings, buckets))
     return AdoptionResult(installation=holder.id, holder=holder.holder)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,15 @@ from latent_core.db.connection import Database
 from latent_core.db.installation import taking_part
 from latent_core.db.schema import is_newest
 from latent_core.db.start import await_server
-from latent_core.domain.errors import Conflict, Invalid, Misconfigured, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    LatentError,
+    Misconfigured,
+    NotFound,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
 from latent_core.models.embedding.drift import StoredAdapters
@@ -103,6 +111,8 @@ class Stack:
         """The store of a container's blobs, also of one that is hidden or deleted."""
         async with self.db.reading() as conn:
             bucket = await containers.bucket(conn, container_id)
+        if bucket is None:
+            raise NotFound(f"container '{container_id}' no longer exists")
         return self.blobs.of(bucket)
 
     def search_stores(self, queries: QueryCache) -> SearchStores:
@@ -136,6 +146,7 @@ class Stack:
             place = await open_place(services, settings)
             db = await _open_database(services, settings, place, name)
             holder, policy = await _identity(settings, db)
+            await _check_own_bucket(settings, db)
             vectors = await open_vectors(services, settings, place, holder, policy)
             await _ensure_collections(services, db, vectors, alone=settings.qdrant_url is None)
             embedders = EmbedderRegistry(settings, place.models, rate=_shared_rate(settings, db))
@@ -248,10 +259,25 @@ async def _identity(settings: Settings, db: Database) -> tuple[Installation, Mar
     return holder, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE
 
 
-async def adopt(settings: Settings) -> Installation:
+async def _check_own_bucket(settings: Settings, db: Database) -> None:
+    """``Misconfigured`` if LLC_S3_BUCKET is a bucket that containers name: rows of both would mean the same objects, and
+    the garbage of one would be the content of the other."""
+    if settings.s3_endpoint is None:
+        return
+    async with db.transaction() as conn:
+        named = await blob_rows.buckets(conn)
+    if settings.s3_bucket in named:
+        raise Misconfigured(
+            f"LLC_S3_BUCKET is '{settings.s3_bucket}', which the manifest of a container names as its own bucket "
+            "(storage.blobs.bucket). Set LLC_S3_BUCKET to the bucket of the installation"
+        )
+
+
+async def adopt(settings: Settings, buckets: Sequence[str] = ()) -> Installation:
     """Make the configured database the holder of its installation's data on the servers (``latent adopt``).
 
-    The former holder then stops writing within ``WRITE_CHECK_SECONDS`` and never removes anything again.
+    Buckets that manifests name are taken over, too, if they belonged to the same holder as the own bucket or are named
+    in ``buckets``; ``Conflict`` at the end names the others. The former holder then stops writing within ``WRITE_CHECK_SECONDS`` and never removes anything again.
     """
     if settings.qdrant_url is None and settings.s3_endpoint is None:
         raise Invalid(
@@ -263,13 +289,22 @@ async def adopt(settings: Settings) -> Installation:
     async with AsyncExitStack() as services:
         place = await open_place(services, settings)
         db = await _open_database(services, settings, place, "adopt")
+        await _check_own_bucket(settings, db)
         async with db.transaction() as conn:
             holder = await installation.take_over(conn)
             named = await blob_rows.buckets(conn)
         await open_vectors(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
         stores = await open_blobs(services, settings, place, holder, MarkerPolicy.TAKE_OVER)
-        for bucket in named:
-            await stores.prepare(bucket, MarkerPolicy.TAKE_OVER)
+        refused = []
+        for bucket in sorted({*named, *buckets}):
+            try:
+                await stores.adopt(bucket, by_name=bucket in buckets)
+            except LatentError as error:
+                refused.append(error.message)
+        if refused:
+            raise Conflict(
+                f"installation {holder.id} now belongs to this database, except for: {'; '.join(refused)}"
+            )
     return holder
 
 

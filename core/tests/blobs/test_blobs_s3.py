@@ -92,7 +92,10 @@ async def test_objects_stand_under_their_hash_and_nothing_else_is_listed(
     assert await listed(store) == [sha256]
 
 
-async def test_the_start_finds_out_whether_put_if_absent_is_honoured(store: S3BlobStore) -> None:
+async def test_the_first_write_finds_out_whether_put_if_absent_is_honoured(
+    store: S3BlobStore,
+) -> None:
+    await store.put(b"the lamp")
     assert store.puts_if_absent
 
 

@@ -44,14 +44,6 @@ def test_a_bucket_is_accepted_and_reported_as_unused_where_blobs_are_files() -> 
     assert "LLC_S3_ENDPOINT" in issue.message
 
 
-@pytest.mark.parametrize(
-    "name", ["", "ab", "Theirs", "a_b", "-ab", "ab-", "a..b", "192.168.0.1", "a/b", "x" * 64]
-)
-def test_a_name_that_no_server_accepts_is_refused_with_its_key(name: str) -> None:
-    with pytest.raises(Invalid, match=r"storage\.blobs\.bucket.*not a bucket name"):
-        in_bucket(name)
-
-
 def test_what_is_not_offered_is_taken_out_of_an_archives_manifest_and_the_rest_stays() -> None:
     manifest_given = manifest(
         storage={"blobs": {"bucket": "theirs"}}, summaries={"enabled": True}, theme="lamps"

@@ -205,9 +205,10 @@ class WorkerHarness:
     async def stored(self) -> set[str]:
         return {sha256 async for sha256 in self.stack.blobs.own.hashes()}
 
-    async def examine(self) -> DoctorReport:
+    async def examine(self, *, deep: bool = False) -> DoctorReport:
         stack = self.stack
-        return await Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0).examine(None)
+        doctor = Doctor(stack.db, stack.vectors, stack.blobs, grace_seconds=0.0, deep=deep)
+        return await doctor.examine(None)
 
 
 @asynccontextmanager

@@ -162,6 +162,10 @@ class FileBlobStore(BlobStore):
                         yield Sha256(name)
 
     @override
+    async def verify(self) -> None:
+        """The lock on the data directory has verified it."""
+
+    @override
     async def close(self) -> None:
         """Does nothing: no file stays open."""
 
@@ -214,6 +218,10 @@ class FileBlobStores(BlobStores):
 
     @override
     async def prepare(self, bucket: str, policy: MarkerPolicy) -> None:
+        self.of(bucket)
+
+    @override
+    async def adopt(self, bucket: str, *, by_name: bool) -> None:
         self.of(bucket)
 
     @override

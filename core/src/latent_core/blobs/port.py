@@ -58,6 +58,10 @@ class BlobStore(Protocol):
         """The hashes of all blobs, in any order (for checks)."""
         ...
 
+    async def verify(self) -> None:
+        """``Misconfigured`` unless the store is this installation's, read now."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -68,16 +72,23 @@ class BlobStores(Protocol):
     def own(self) -> BlobStore: ...
 
     def bucket_of(self, named: str | None) -> str:
-        """The bucket of a container whose manifest names ``named``: "" for the installation's own."""
+        """The bucket of a container whose manifest names ``named``: "" for the installation's own. ``Invalid`` for what is
+        not the name of a bucket."""
         ...
 
     def of(self, bucket: str) -> BlobStore:
-        """The store of a bucket that is in use. Sends nothing; each call of the store then raises ``Misconfigured``
-        while the bucket lacks this installation's marker."""
+        """The store of a bucket that is in use. Sends nothing; each call of the store then raises ``Unavailable`` while
+        the bucket lacks this installation's marker."""
         ...
 
     async def prepare(self, bucket: str, policy: MarkerPolicy) -> None:
-        """Check a bucket and its marker, and create them if ``policy`` says so. Raises what prevents its use."""
+        """Check a bucket and its marker, and create them if ``policy`` says so. ``Conflict`` says what prevents its use,
+        ``Unavailable`` that the server does not answer."""
+        ...
+
+    async def adopt(self, bucket: str, *, by_name: bool) -> None:
+        """Write this holder's marker into a bucket. ``Conflict`` if it belongs to a database that did not hold the own
+        bucket, unless it is taken ``by_name``."""
         ...
 
     async def close(self) -> None: ...

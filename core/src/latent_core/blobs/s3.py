@@ -33,10 +33,17 @@ from typing_extensions import override
 
 from latent_core.blobs.local_cache import LocalBlobCache
 from latent_core.blobs.port import BlobStore
-from latent_core.blobs.s3_errors import NotConnected, mapped_errors, refused
+from latent_core.blobs.s3_errors import (
+    BucketFull,
+    BucketRefused,
+    NotConnected,
+    mapped_errors,
+    refused,
+)
 from latent_core.domain.errors import (
     DamagedBlob,
     Invalid,
+    Misconfigured,
     NotFound,
     StoreFull,
     TimedOut,
@@ -44,8 +51,13 @@ from latent_core.domain.errors import (
     UpstreamError,
     UpstreamOverload,
 )
-from latent_core.domain.ids import BUCKET_NAME, Sha256
-from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
+from latent_core.domain.ids import Sha256
+from latent_core.domain.installation import (
+    WRITE_CHECK_SECONDS,
+    Installation,
+    MarkerPolicy,
+    holder_of,
+)
 from latent_core.domain.service_health import ServiceHealth
 
 logger = logging.getLogger(__name__)
@@ -70,6 +82,7 @@ CONDITION_ANSWERS: Final = (409, 412, 501)
 PUT_SECONDS: Final = 900
 """Validity of a signed PUT."""
 NAMES_PER_LOOK: Final = 500
+BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 MAX_IN_MEMORY: Final = 8 * 1024 * 1024
 
 T = TypeVar("T")
@@ -138,7 +151,9 @@ class S3BlobStore(BlobStore):
         self._settled = False
         self._verified_at = float("-inf")
         self._writes_checked = WriteCheck(float("-inf"), accepted=True)
-        self._if_absent = False
+        self._if_absent: bool | None = None
+        self._former: str | None = None
+        self._refusal = ""
 
     @classmethod
     async def open(
@@ -165,8 +180,21 @@ class S3BlobStore(BlobStore):
         return store
 
     async def settle(self) -> None:
-        """Check the bucket and its marker now, and create them if the policy says so."""
-        await self._run(lambda: None)
+        """Check the bucket and its marker now, and create them if the policy says so. Raises the cause in full."""
+        await self._call(lambda: None)
+
+    @override
+    async def verify(self) -> None:
+        await self._call(self._verify)
+
+    async def holder(self) -> str | None:
+        """The database that the marker names; None without a bucket or marker."""
+        return await self._call(self._holder, settled=True)
+
+    @property
+    def former_holder(self) -> str | None:
+        """The database that the marker named before this store was settled."""
+        return self._former
 
     @property
     @override
@@ -175,8 +203,8 @@ class S3BlobStore(BlobStore):
 
     @property
     def puts_if_absent(self) -> bool:
-        """Whether the server honours ``If-None-Match: *``, tested at start-up."""
-        return self._if_absent
+        """Whether the server honours ``If-None-Match: *``, tested before the first write."""
+        return bool(self._if_absent)
 
     @override
     async def put(self, data: bytes) -> Sha256:
@@ -251,12 +279,35 @@ class S3BlobStore(BlobStore):
         self.server.close()
 
     async def _run(self, work: Callable[[], T], size: int = 0) -> T:
+        """As ``_call``. A bucket that a manifest names costs only its containers: its refusals are no settings of the
+        installation, and readers of links must not see who holds it."""
+        try:
+            return await self._call(work, size)
+        except Misconfigured as error:
+            if not self._named:
+                raise
+            if error.message != self._refusal:
+                self._refusal = error.message
+                logger.warning(
+                    "bucket_refused", extra={"bucket": self._bucket, "cause": error.message}
+                )
+            raise BucketRefused(
+                f"the bucket '{self._bucket}' of this container cannot be used: `latent doctor` says why"
+            ) from error
+        except StoreFull as error:
+            if not self._named:
+                raise
+            raise BucketFull(
+                f"the bucket '{self._bucket}' of this container: {error.message}"
+            ) from error
+
+    async def _call(self, work: Callable[[], T], size: int = 0, *, settled: bool = False) -> T:
         """Run in a thread and map the server's errors; ``size`` bytes are transferred. The first call that the server
         answers settles whose bucket it is. After the deadline the thread ends by the timeouts of its socket."""
 
         def mapped() -> T:
             with mapped_errors(self._health):
-                if not self._settled:
+                if not (self._settled or settled):
                     self._prepare(self._policy)
                 return work()
 
@@ -276,12 +327,18 @@ class S3BlobStore(BlobStore):
                 self._installation.check(None, self._place)
             self._make_bucket()
         found = self._marker()
+        self._former = None if found is None else holder_of(found)
         if policy is MarkerPolicy.TAKE_OVER or (found is None and policy is MarkerPolicy.CREATE):
             # Not overwritten at a start: another process of this installation may be first.
             self._write_marker(if_absent=policy is MarkerPolicy.CREATE)
         self._verify()
-        self._if_absent = self._probe()
         self._settled = True
+
+    def _holder(self) -> str | None:
+        if not self._client.bucket_exists(self._bucket):
+            return None
+        found = self._marker()
+        return None if found is None else holder_of(found)
 
     def _make_bucket(self) -> None:
         try:
@@ -363,9 +420,11 @@ class S3BlobStore(BlobStore):
         stored = self._size(sha256)
         if stored == size:
             return
-        # An object of another size is damaged, so it is replaced.
-        if_absent = stored is None and self._if_absent
         try:
+            if self._if_absent is None:
+                self._if_absent = self._probe()
+            # An object of another size is damaged, so it is replaced.
+            if_absent = stored is None and self._if_absent
             status = self._send(self._blob_key(sha256), data, size, if_absent=if_absent)
             if status in (409, 501):
                 # One of two concurrent writes of the same bytes may fail: retry it without the condition.
@@ -469,7 +528,7 @@ class _NoRetryAfterTimeout(urllib3.Retry):
 def connect(address: S3Address) -> tuple[Minio, urllib3.PoolManager]:
     """A client and its connection pool; sends nothing yet."""
     host, secure = _host(address.endpoint)
-    if not BUCKET_NAME.match(address.bucket):
+    if not BUCKET.fullmatch(address.bucket):
         raise Invalid(
             f"LLC_S3_BUCKET '{address.bucket}' is not a valid bucket name: 3 to 63 of a-z, 0-9, '-' and '.'"
         )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from minio.helpers import check_bucket_name
 from typing_extensions import override
 
 from latent_core.blobs.port import BlobStores
-from latent_core.blobs.s3 import S3BlobStore
-from latent_core.domain.errors import LatentError
+from latent_core.blobs.s3 import BUCKET, S3BlobStore
+from latent_core.blobs.s3_errors import KeyRefused
+from latent_core.domain.errors import Conflict, Invalid, Misconfigured
 from latent_core.domain.installation import Installation, MarkerPolicy
 
 
@@ -27,7 +29,15 @@ class S3BlobStores(BlobStores):
 
     @override
     def bucket_of(self, named: str | None) -> str:
-        return "" if named in (None, self._own_name) else named
+        if named is None or named == self._own_name:
+            return ""
+        try:
+            if not BUCKET.fullmatch(named):
+                raise ValueError("a bucket's name has 3 to 63 of a-z, 0-9, '-' and '.'")
+            check_bucket_name(named, strict=True, s3_check=True)
+        except ValueError as exc:
+            raise Invalid(f"storage.blobs.bucket: {exc}", key="storage.blobs.bucket") from exc
+        return named
 
     @override
     def of(self, bucket: str) -> S3BlobStore:
@@ -43,12 +53,23 @@ class S3BlobStores(BlobStores):
             return
         try:
             await self._store(bucket, policy).settle()
-        except LatentError as error:
-            error.message = (
+        except (Misconfigured, KeyRefused) as error:
+            # The own bucket accepts the same key.
+            raise Conflict(
                 f"bucket '{bucket}' of storage.blobs.bucket cannot be used: {error.message}"
+            ) from error
+
+    @override
+    async def adopt(self, bucket: str, *, by_name: bool) -> None:
+        holder = await self._store(bucket, MarkerPolicy.REQUIRE).holder()
+        expected = (None, self._installation.holder, self._own.former_holder)
+        if not by_name and holder not in expected:
+            raise Conflict(
+                f"bucket '{bucket}' belongs to database {holder}, and the own bucket did not: if that database is no "
+                f"longer used, run `latent adopt --bucket {bucket}`",
+                bucket=bucket,
             )
-            error.args = (error.message,)
-            raise
+        await self.prepare(bucket, MarkerPolicy.TAKE_OVER)
 
     @override
     async def close(self) -> None:

@@ -55,6 +55,20 @@ class NotConnected(ServiceUnreachable):
     """No connection to the server is possible."""
 
 
+class KeyRefused(ServiceUnreachable):
+    """The server refuses the key, or the key's access to the bucket."""
+
+
+class BucketRefused(ServiceUnreachable):
+    """A bucket that a manifest names is lost or belongs to another database."""
+
+
+class BucketFull(OutOfSpace):
+    """A bucket that a manifest names accepts no writes; others may."""
+
+    counts_as_attempt = False
+
+
 @contextmanager
 def mapped_errors(health: ServiceHealth) -> Iterator[None]:
     """Raise our errors for those of one call, with their cause."""
@@ -96,11 +110,13 @@ def _of_code(code: str, status: int) -> LatentError:
             "the S3 server has no space left: free space there and try again", service="minio"
         )
     if code in _KEYS:
-        return ServiceUnreachable(
+        return KeyRefused(
             f"the S3 server refuses the key ({code}): check LLC_S3_ACCESS_KEY, LLC_S3_SECRET_KEY and the clock"
         )
     if code == "NoSuchBucket":
-        return ServiceUnreachable("the S3 bucket is gone: restore it, or check LLC_S3_BUCKET")
+        return ServiceUnreachable(
+            "the S3 bucket is gone: restore it, or check its name (LLC_S3_BUCKET, or storage.blobs.bucket of the manifest)"
+        )
     if code in ("InvalidBucketName", "EntityTooLarge"):
         return Invalid(f"the S3 server refuses the request ({code})")
     if code in _OVERLOADED or status == 429:

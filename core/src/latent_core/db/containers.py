@@ -294,10 +294,10 @@ async def is_there(conn: Connection, container_id: str) -> bool:
     return bool(row and not row["deleted"])
 
 
-async def bucket(conn: Connection, container_id: str) -> str:
-    """The bucket of a container's blobs, deleted containers included; "" if there is no such container."""
+async def bucket(conn: Connection, container_id: str) -> str | None:
+    """The bucket of a container's blobs, deleted containers included; None if there is no such container."""
     row = await (await conn.execute(BUCKET, {"id": container_id})).fetchone()
-    return str(row["bucket"]) if row else ""
+    return str(row["bucket"]) if row else None
 
 
 async def hold(conn: Connection, container_id: str) -> ContainerState | None:

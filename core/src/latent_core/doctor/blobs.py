@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Iterable
 from uuid import UUID
 
-from latent_core.blobs.port import EMPTY, BlobStore, BlobStores
+from latent_core.blobs.port import BlobStore, BlobStores
 from latent_core.db import containers
 from latent_core.db.blobs import blobs as rows
 from latent_core.db.connection import Database
@@ -36,10 +36,10 @@ class BlobCheck:
         """References of live documents to blobs that are missing or damaged."""
         after = (UUID(int=0), "", 0)
         async with self._db.transaction() as conn:
-            bucket = await containers.bucket(conn, container_id)
-        for unusable in await self._newly_unusable([bucket]):
+            bucket = await containers.bucket(conn, container_id) or ""
+        await self._newly_unusable([bucket])
+        if (unusable := self._unusable[bucket]) is not None:
             yield unusable
-        if self._unusable[bucket] is not None:
             return
         while True:
             async with self._db.transaction() as conn:
@@ -102,7 +102,7 @@ class BlobCheck:
                 continue
             self._unusable[bucket] = None
             try:
-                await self._stores.of(bucket).size(EMPTY)
+                await self._stores.of(bucket).verify()
             except LatentError as error:
                 found.append(StoreDifference(kind="bucket", object=bucket, message=error.message))
                 self._unusable[bucket] = found[-1]

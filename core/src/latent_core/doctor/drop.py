@@ -127,6 +127,7 @@ async def _archive(ctx: RepairContext, difference: StoreDifference) -> str:
         found = await archives.get(conn, archive_id, kind)
     if found is None:
         return "It is already removed."
+    await ctx.blobs.of(found.bucket).verify()  # a lost bucket must not cost the row of a backup
     size = await ctx.sound_size(found.bucket, Sha256(found.sha256))
     async with ctx.db.transaction() as conn:
         if size is not None:

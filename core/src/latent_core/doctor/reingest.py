@@ -38,6 +38,7 @@ async def reingest(ctx: RepairContext, container: Container, difference: StoreDi
         raise NotRepairable("Its document is unknown.")
     if difference.kind == "blob":
         bucket, sha256 = blob_of(difference)
+        await ctx.blobs.of(bucket).verify()
         size = await ctx.sound_size(bucket, sha256)
         async with ctx.db.transaction() as conn:
             if size is not None:

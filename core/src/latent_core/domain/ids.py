@@ -19,11 +19,6 @@ Sha256 = NewType("Sha256", str)
 NAMESPACE: Final = UUID("6f1d5b0a-6b52-5c2b-9d1b-0c8b7a1e7801")
 CONTAINER_SLUG: Final = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")
 
-BUCKET_NAME: Final = re.compile(
-    r"^(?!.*\.\.)(?!\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$"
-)
-"""What every S3 server accepts: no address, no two dots in a row."""
-
 
 def document_id(container_id: str, uri: str) -> DocumentId:
     """Identity of a document: its container and canonical source uri (DESIGN §4)."""

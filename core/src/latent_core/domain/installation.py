@@ -47,7 +47,7 @@ class Installation:
                 "`latent adopt`, then `latent doctor --repair`",
                 installation=self.id,
             )
-        holder = _holder_of(found)
+        holder = holder_of(found)
         if holder != self.holder:
             raise Misconfigured(
                 f"{place} has data of installation {self.id} that belongs to database {holder}, not to this one "
@@ -58,7 +58,8 @@ class Installation:
             )
 
 
-def _holder_of(marker: bytes) -> str:
+def holder_of(marker: bytes) -> str:
+    """The database that a marker names."""
     try:
         return str(json.loads(marker)["holder"])
     except (ValueError, KeyError, TypeError):

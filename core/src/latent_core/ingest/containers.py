@@ -54,6 +54,9 @@ async def create(
 ) -> Container:
     """Create the container, or nothing if its bucket or the vector engine fails. ``Conflict`` if the id is taken."""
     model = models.model_of(manifest)
+    async with db.transaction() as conn:
+        if await containers.bucket(conn, manifest.id) is not None:
+            raise await taken_id(conn, manifest.id)
     bucket = await prepare_bucket(db, blobs, manifest)
     async with db.transaction() as conn:
         if not await containers.insert(conn, manifest, etag(manifest), bucket):

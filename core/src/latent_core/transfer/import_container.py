@@ -80,7 +80,7 @@ async def hidden(conn: Connection, manifest: Manifest) -> Container:
         languages=(),
         created_at=now,
         updated_at=now,
-        bucket=await containers.bucket(conn, manifest.id),
+        bucket=await containers.bucket(conn, manifest.id) or "",
     )
 
 

@@ -117,8 +117,8 @@ async def held(conn: Connection, container: Writable) -> None:
     """Lock the container against deletion and state changes until the transaction ends, and check again as
     ``writable``. First in the lock order of all transactions."""
     state = await containers.hold(conn, container.id)
-    if state is None:
-        raise unknown(container.id)
+    if state is None or await containers.bucket(conn, container.id) != container.bucket:
+        raise unknown(container.id)  # or deleted and created again meanwhile
     if state is not ContainerState.ACTIVE:
         raise closed(container.id, state)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from latent_core.blobs.port import BlobStore
@@ -29,13 +30,17 @@ async def garbage(ctx: JobContext, deps: Deps) -> None:
         await rows.drop_spent_uploads(conn, older)
         named = await rows.buckets(conn)
     removed = await _purge(ctx, deps, stack.blobs.own, older)
+    skipped: list[str] = []
     for bucket in named:
-        removed += await _purge_named(ctx, deps, bucket, older)
+        if await _is_usable(ctx, deps, bucket):
+            removed += await _purge(ctx, deps, stack.blobs.of(bucket), older)
+        else:
+            skipped.append(bucket)
     await purge_former_tenants(stack.db, stack.vectors, ctx.checkpoint)
 
     async def write(conn: Connection) -> None:
         await finish(conn, ctx.job, result={"blobs": removed})
-        seconds = await _next(conn, older)
+        seconds = await _next(conn, older, skipped)
         if seconds is not None:
             await enqueue_collection(conn, principal=ctx.job.principal, delay_seconds=seconds)
 
@@ -48,19 +53,20 @@ async def _purge(ctx: JobContext, deps: Deps, store: BlobStore, older: float) ->
     )
 
 
-async def _purge_named(ctx: JobContext, deps: Deps, bucket: str, older: float) -> int:
-    """One bucket that is lost, foreign or refused does not stop the collection in the others."""
+async def _is_usable(ctx: JobContext, deps: Deps, bucket: str) -> bool:
+    """A named bucket that is lost, foreign or refused does not stop the collection in the others."""
     try:
-        return await _purge(ctx, deps, deps.stack.blobs.of(bucket), older)
+        await deps.stack.blobs.of(bucket).verify()
     except (Unavailable, TimedOut) as error:
         logger.warning("bucket_not_collected", extra={"bucket": bucket, "cause": error.message})
         await ctx.warn(error.issue())
-        return 0
+        return False
+    return True
 
 
-async def _next(conn: Connection, older: float) -> float | None:
-    """Seconds until there may be something to remove; None if nothing that is stored can become garbage by itself."""
+async def _next(conn: Connection, older: float, skipped: Collection[str]) -> float | None:
+    """Seconds until there may be something to remove, in a day at the latest in ``skipped`` buckets; None if nothing that is stored can become garbage by itself."""
     for bucket in ("", *await rows.buckets(conn)):
-        if await rows.unreferenced(conn, bucket, 0.0, 1):
+        if bucket not in skipped and await rows.unreferenced(conn, bucket, 0.0, 1):
             return older
     return A_DAY if await rows.kept_for_now(conn) else None

@@ -21,7 +21,7 @@ from pydantic import (
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Issue, IssueCode
-from latent_core.domain.ids import BUCKET_NAME, CONTAINER_SLUG
+from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
 from latent_core.domain.manifest.path_meta import check_pattern
 from latent_core.domain.text import unsound
@@ -241,14 +241,8 @@ class Metadata(_ManifestModel):
     """Maps fields to their rules, as ``latent_core.domain.manifest.custom_schema`` parses them."""
 
 
-def _bucket_name(name: str) -> str:
-    if not BUCKET_NAME.match(name):
-        raise ValueError("is not a bucket name: 3 to 63 of a-z, 0-9, '-' and '.', no address")
-    return name
-
-
 class BlobStorage(_ManifestModel):
-    bucket: Annotated[str, AfterValidator(_bucket_name)] | None = None
+    bucket: str | None = None
     """A bucket of the S3 server for the container's blobs; default LLC_S3_BUCKET. Created with the container."""
 
 
