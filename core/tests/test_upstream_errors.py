@@ -19,8 +19,8 @@ from urllib3.exceptions import (
 
 from latent_core.blobs import s3_errors
 from latent_core.domain.errors import (
+    ConnectionClosed,
     LatentError,
-    ServiceUnreachable,
     StoreFull,
     UpstreamError,
     UpstreamOverload,
@@ -43,7 +43,7 @@ REFUSED = NewConnectionError(POOL, "refused")  # type: ignore[arg-type]  # as ur
         (503, "SlowDown", UpstreamOverload),
         (429, "", UpstreamOverload),
         (507, "XMinioStorageFull", StoreFull),
-        (403, "InvalidAccessKeyId", ServiceUnreachable),
+        (403, "InvalidAccessKeyId", s3_errors.KeyRefused),
     ],
 )
 def test_an_error_answer_of_s3_counts_unless_it_is_a_limit_a_full_store_or_a_refused_key(
@@ -59,7 +59,7 @@ def test_an_error_answer_of_s3_counts_unless_it_is_a_limit_a_full_store_or_a_ref
     [
         (InvalidResponseError(500, "text/html", "<html>"), UpstreamError),
         (MaxRetryError(POOL, "/b", ResponseError("too many 502 error responses")), UpstreamError),
-        (MaxRetryError(POOL, "/b", ProtocolError("connection broken")), UpstreamError),
+        (MaxRetryError(POOL, "/b", ProtocolError("connection broken")), ConnectionClosed),
         (MaxRetryError(POOL, "/b", REFUSED), s3_errors.NotConnected),
         (MaxRetryError(POOL, "/b", ConnectTimeoutError("late")), s3_errors.NotConnected),
         (MaxRetryError(POOL, "/b", ReadTimeoutError(POOL, "/b", "late")), UpstreamTimeout),
@@ -72,14 +72,14 @@ def test_s3_is_unreachable_only_when_it_does_not_take_the_connection(
     with pytest.raises(LatentError) as raised, s3_errors.mapped_errors(ServiceHealth()):
         raise cause
     assert type(raised.value) is kind
-    assert raised.value.counts_as_attempt is (kind is UpstreamError)
+    assert raised.value.counts_as_attempt is issubclass(kind, UpstreamError)
 
 
 @pytest.mark.parametrize(
     ("cause", "kind"),
     [
         (UnexpectedResponse(500, "-", b"{}", httpx.Headers()), UpstreamError),
-        (ResponseHandlingException(httpx.ReadError("reset")), UpstreamError),
+        (ResponseHandlingException(httpx.ReadError("reset")), ConnectionClosed),
         (ResponseHandlingException(httpx.ConnectError("refused")), NotConnected),
         (ResponseHandlingException(httpx.ConnectTimeout("late")), NotConnected),
         (ResponseHandlingException(httpx.ReadTimeout("late")), UpstreamTimeout),
@@ -98,7 +98,7 @@ def test_qdrant_is_unreachable_only_when_it_does_not_take_the_connection(
     ):
         raise cause
     assert type(raised.value) is kind
-    assert raised.value.counts_as_attempt is (kind is UpstreamError)
+    assert raised.value.counts_as_attempt is issubclass(kind, UpstreamError)
 
 
 @pytest.mark.parametrize(
@@ -147,3 +147,20 @@ def test_a_call_that_succeeds_is_what_shows_that_a_store_is_healthy() -> None:
             raise TimeoutError
         assert not alone.value.counts_as_attempt
         assert among_others.value.counts_as_attempt
+
+
+def test_only_the_first_closed_connection_since_an_answer_counts_as_an_attempt() -> None:
+    """A request that ends the service is found, and an outage of any length costs one attempt."""
+    health = ServiceHealth("qdrant")
+
+    def closed() -> bool:
+        with (
+            pytest.raises(ConnectionClosed) as raised,
+            qdrant_errors.mapped_errors("c_a_text_1", 1.0, health),
+        ):
+            raise ResponseHandlingException(httpx.ReadError("reset"))
+        return raised.value.counts_as_attempt
+
+    assert [closed() for _ in range(4)] == [True, False, False, False]
+    health.succeeded()
+    assert [closed(), closed()] == [True, False]

@@ -13,7 +13,7 @@ SLOW_SECONDS: Final = 2.0
 class LinkState(StrEnum):
     OPEN = "open"
     KILLED = "killed"
-    """Connections break, and new ones are refused."""
+    """Connections break, and new ones are accepted and broken at once, as by a proxy without a server."""
     FROZEN = "frozen"
     """Connections are accepted, and nothing passes."""
     SLOW = "slow"

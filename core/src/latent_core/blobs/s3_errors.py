@@ -46,7 +46,7 @@ _KEYS: Final = frozenset(
 )
 _OVERLOADED: Final = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite"})
 _FAILING: Final = frozenset({"InternalError", "ServiceUnavailable"})
-_ANSWERS: Final = (InvalidResponseError, ServerError, ResponseError, ProtocolError)
+_ANSWERS: Final = (InvalidResponseError, ServerError, ResponseError)
 """The server is reachable but failed at this request."""
 _CODE: Final = re.compile(rb"<Code>([A-Za-z0-9.]{1,80})</Code>")
 
@@ -92,7 +92,10 @@ def _failed(exc: Exception, health: ServiceHealth) -> LatentError:
     if isinstance(reason, ReadTimeoutError | TimeoutError):
         return health.timeout("the S3 server did not answer in time")
     # The cause names hosts, which users must not see.
-    health.unreachable(str(exc) or type(exc).__name__)
+    cause = str(exc) or type(exc).__name__
+    if isinstance(reason, ProtocolError):
+        return health.closed("the S3 server closed the connection; see the log", cause)
+    health.unreachable(cause)
     if isinstance(reason, _ANSWERS):
         return UpstreamError("the S3 server failed; see the log")
     return NotConnected("the S3 server is not available; see the log")

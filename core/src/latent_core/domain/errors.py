@@ -13,6 +13,7 @@ LatentError
 ├── Unavailable   503  a backing service is not available; retry
 │   ├── ServiceUnreachable  it accepts no request
 │   ├── UpstreamError     it answered this request with an error
+│   │   └── ConnectionClosed   or closed the connection
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
 │   ├── DamagedBlob    stored bytes do not match their hash
@@ -24,7 +25,8 @@ LatentError
 
 A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
 not count, since the request is not their cause: ``ServiceUnreachable``, ``ReadOnlyStore``, ``UpstreamOverload``,
-``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` while no other call to that service succeeds (``domain.service_health``). See ``queue.requeue``.
+``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` or a closed connection while no other call to that service
+succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
 from __future__ import annotations
@@ -164,7 +166,15 @@ class ServiceUnreachable(Unavailable):
 
 
 class UpstreamError(Unavailable):
-    """A backing service answered this request with an error (5xx) or closed the connection during it."""
+    """A backing service answered this request with an error (5xx)."""
+
+
+class ConnectionClosed(UpstreamError):
+    """A backing service closed the connection without an answer. ``ServiceHealth`` knows whether others were answered."""
+
+    def __init__(self, message: str, *, counts_as_attempt: bool, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.counts_as_attempt = counts_as_attempt
 
 
 class UpstreamOverload(Unavailable):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from latent_core.domain.errors import UpstreamTimeout
+from latent_core.domain.errors import ConnectionClosed, UpstreamTimeout
 
 logger = logging.getLogger(__name__)
 
@@ -45,3 +45,10 @@ class ServiceHealth:
         """The error for a timeout; it counts as an attempt while other calls succeed."""
         healthy = self._clock() - self._succeeded_at <= HEALTHY_SECONDS
         return UpstreamTimeout(message, counts_as_attempt=healthy)
+
+    def closed(self, message: str, cause: str) -> ConnectionClosed:
+        """The error for a connection that the service closed without an answer. It counts as an attempt if it is the
+        first since the last answered call: this request may have ended the service. Those after it met an outage."""
+        first = self._unreachable == 0
+        self.unreachable(cause)
+        return ConnectionClosed(message, counts_as_attempt=first)

@@ -137,7 +137,7 @@ class ModelHttpClient:
             why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             if isinstance(exc, httpx.ConnectError):
                 raise ServiceUnreachable(f"{name} cannot be reached: {why}") from exc
-            raise UpstreamError(f"{name} closed the connection: {why}") from exc
+            raise self._health.closed(f"{name} closed the connection: {why}", why) from exc
         self._health.succeeded()
         return answer
 

@@ -122,9 +122,10 @@ def _broken(source: Exception, seconds: float, health: ServiceHealth) -> LatentE
     if isinstance(source, httpx.TimeoutException) and not connecting:
         return _late(seconds, health)
     # The cause names hosts, which users must not see.
-    health.unreachable(str(source) or type(source).__name__)
+    cause = str(source) or type(source).__name__
     if isinstance(source, httpx.TransportError) and not connecting:
-        return UpstreamError("Qdrant closed the connection; see the log")
+        return health.closed("Qdrant closed the connection; see the log", cause)
+    health.unreachable(cause)
     return NotConnected("Qdrant is not available; see the log")
 
 
