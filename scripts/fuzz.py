@@ -1,6 +1,6 @@
 """Test the served OpenAPI schema with schemathesis: every route, as every role, stateful and with invalid data.
 
-    python -m scripts.fuzz [--seconds 1200] [--seed 1] [--role reader|ingest|admin|owner]
+    python -m scripts.fuzz [--seconds 1200] [--seed 1] [--role reader|write|admin|owner]
 
 It starts a temporary installation with a little content. It checks that no answer is a 5xx, that every answer matches
 the schema (status, type, body, headers), that invalid data is refused, and that no answer takes longer than two
@@ -71,8 +71,8 @@ class Role:
 
 ROLES: Final = (
     Role("reader", 0.15, (Scope.READ,)),
-    Role("ingest", 0.2, (Scope.READ, Scope.INGEST)),
-    Role("admin", 0.25, (Scope.READ, Scope.INGEST, Scope.ADMIN)),
+    Role("write", 0.2, (Scope.READ, Scope.WRITE, Scope.DELETE)),
+    Role("admin", 0.25, tuple(Scope)),
     Role("owner", 0.4),  # last: it may delete everything
 )
 

@@ -22,7 +22,7 @@ from latent_core.domain.ids import document_id
 DUMP: Final = Path(__file__).parents[2] / "tests" / "data" / "previous_revision.sql"
 """Written by ``make revision-dump`` before the newest revision was made."""
 LAMP: Final = document_id("museum", "file:///museum/lamp.md")
-MOVED: Final[dict[str, set[str]]] = {}
+MOVED: Final[dict[str, set[str]]] = {"tokens": {"scopes"}}
 """Columns that the newest revision takes away or changes, by table; what replaces them has its own test."""
 TABLES: Final = """
 SELECT table_name FROM information_schema.tables
@@ -103,3 +103,26 @@ async def test_a_migrated_container_is_listed_searched_and_restorable(empty_dsn:
     assert (lamp.title, lamp.meta["room"]) == ("Lamp", "Nørrebro")
     assert [one.filename for one in kept] == ["museum-1.latent.tar.zst"]
     assert hits.chunk_nos.tolist() == [0, 2]
+
+
+async def test_tokens_of_the_previous_revision_keep_their_rights_and_gain_none(
+    empty_dsn: str,
+) -> None:
+    def add() -> None:
+        with psycopg.connect(empty_dsn) as conn:
+            conn.execute(
+                "INSERT INTO tokens (sha256, principal, name, scopes, containers, created_by)"
+                " VALUES (sha256('1'), 'agent:a', 'a', '{read,ingest,admin}', '{museum}', 'local:you'),"
+                " (sha256('2'), 'agent:b', 'b', '{ingest}', NULL, 'local:you')"
+            )
+
+    await asyncio.to_thread(load, empty_dsn)
+    await asyncio.to_thread(add)
+    await migrate(empty_dsn)
+    after = (await asyncio.to_thread(stored, empty_dsn))["tokens"]
+    assert {row["principal"]: set(row["scopes"]) for row in after} == {
+        "guide": {"read"},
+        "agent:a": {"read", "write", "delete", "admin", "create"},
+        "agent:b": {"write", "delete"},
+    }
+    assert all(row["needs_role"] for row in after)

@@ -50,7 +50,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_revoked(
     async with installation.client(secret) as claude:
         assert [c.id for c in await claude.containers()] == ["shared"]
         assert (await search(claude, "shared", "lamp")).hits
-        with pytest.raises(Forbidden, match="lacks the scope 'ingest'"):
+        with pytest.raises(Forbidden, match="lacks the scope 'write'"):
             await add(claude, "shared", "b.md", b"more")
         with pytest.raises(Forbidden, match="'admin'"):
             await claude.create_token("agent:more")
@@ -77,7 +77,7 @@ async def test_a_token_is_made_shown_once_used_listed_and_revoked(
 async def test_a_third_token_of_a_name_is_refused_until_one_is_revoked(
     installation: Installation, client: AsyncClient
 ) -> None:
-    first = await client.create_token("agent:rotating", scopes=[Scope.READ, Scope.INGEST])
+    first = await client.create_token("agent:rotating", scopes=[Scope.READ, Scope.WRITE])
     second = await client.create_token("agent:rotating")
     code, _, err = await installation.cli("token", "create", "agent:rotating")
     assert code == 1

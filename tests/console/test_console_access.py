@@ -112,9 +112,9 @@ async def _tokens(installation: Installation) -> dict[str, str]:
     """Of the roles that have signed in."""
     made = {"owner": installation.token}
     required = {
-        "reader": {"principal": "agent:reader", "scopes": ["read", "ingest"]},
-        "other": {"principal": "agent:other", "scopes": ["read", "ingest"]},
-        "ingester": {"principal": "agent:ingester", "scopes": ["ingest"]},
+        "reader": {"principal": "agent:reader", "scopes": ["read", "write", "delete"]},
+        "other": {"principal": "agent:other", "scopes": ["read", "write", "delete"]},
+        "ingester": {"principal": "agent:ingester", "scopes": ["write"]},
         "revoked": {"principal": "agent:gone"},
     }
     async with _owner(installation) as http:

@@ -1,4 +1,4 @@
--- Revision 0001_initial, written by scripts/dump_revision.py.
+-- Revision 0002_installation, written by scripts/dump_revision.py.
 SET check_function_bodies = false;
 CREATE FUNCTION public.queue_end(for_priority integer, for_container text) RETURNS bigint
     LANGUAGE sql STABLE
@@ -66,6 +66,7 @@ CREATE TABLE public.archives (
     job_id bigint,
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     verified_at timestamp with time zone,
+    bucket text DEFAULT ''::text NOT NULL,
     CONSTRAINT archives_kind_check CHECK ((kind = ANY (ARRAY['export'::text, 'backup'::text, 'import'::text])))
 );
 ALTER TABLE public.archives ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
@@ -101,6 +102,7 @@ CREATE TABLE public.blob_refs (
     sha256 text NOT NULL,
     mime text NOT NULL,
     filename text NOT NULL,
+    bucket text DEFAULT ''::text NOT NULL,
     CONSTRAINT blob_refs_role_check CHECK ((role = ANY (ARRAY['original'::text, 'page_image'::text, 'page_pdf'::text, 'thumbnail'::text])))
 );
 CREATE TABLE public.blobs (
@@ -108,6 +110,7 @@ CREATE TABLE public.blobs (
     bytes bigint NOT NULL,
     state text NOT NULL,
     touched_at timestamp with time zone DEFAULT now() NOT NULL,
+    bucket text DEFAULT ''::text NOT NULL,
     CONSTRAINT blobs_sha256_check CHECK ((sha256 ~ '^[0-9a-f]{64}$'::text)),
     CONSTRAINT blobs_state_check CHECK ((state = ANY (ARRAY['intent'::text, 'present'::text, 'condemned'::text])))
 );
@@ -167,6 +170,7 @@ CREATE TABLE public.containers (
     created_at timestamp with time zone DEFAULT now() NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     deleted_at timestamp with time zone,
+    bucket text DEFAULT ''::text NOT NULL,
     CONSTRAINT containers_state_check CHECK ((state = ANY (ARRAY['active'::text, 'readonly'::text, 'archived'::text])))
 );
 CREATE TABLE public.dead_chunk_nos (
@@ -307,7 +311,8 @@ ALTER TABLE public.eval_runs ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
 CREATE TABLE public.former_spaces (
     id bigint NOT NULL,
     container_id text NOT NULL,
-    removed_at timestamp with time zone DEFAULT now() NOT NULL
+    removed_at timestamp with time zone DEFAULT now() NOT NULL,
+    shared text
 );
 CREATE TABLE public.foundings (
     container_id text NOT NULL,
@@ -318,6 +323,16 @@ CREATE TABLE public.image_texts (
     engine text NOT NULL,
     text text NOT NULL,
     created_at timestamp with time zone DEFAULT now() NOT NULL
+);
+CREATE TABLE public.installation (
+    single boolean DEFAULT true NOT NULL,
+    id text NOT NULL,
+    holder text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    adopted_at timestamp with time zone,
+    max_collections integer,
+    CONSTRAINT installation_id_check CHECK ((id ~ '^[0-9a-f]{12}$'::text)),
+    CONSTRAINT installation_single_check CHECK (single)
 );
 CREATE TABLE public.job_events (
     id bigint NOT NULL,
@@ -454,6 +469,7 @@ CREATE TABLE public.spaces (
     embedder_dims integer,
     retired_at timestamp with time zone,
     keep_until timestamp with time zone,
+    shared text,
     CONSTRAINT spaces_dims_check CHECK ((dims > 0)),
     CONSTRAINT spaces_embedder_dims_check CHECK ((embedder_dims > 0)),
     CONSTRAINT spaces_state_check CHECK ((state = ANY (ARRAY['building'::text, 'live'::text, 'retired'::text, 'dropping'::text])))
@@ -520,42 +536,43 @@ CREATE TABLE public.uploads (
     mime text NOT NULL,
     bytes bigint NOT NULL,
     principal text NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    bucket text DEFAULT ''::text NOT NULL
 );
 INSERT INTO public.alembic_version (version_num) VALUES
-	('0001_initial');
-INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-23 11:55:56.460654+00', NULL);
+	('0002_installation');
+INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at, bucket) OVERRIDING SYSTEM VALUE VALUES
+	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-24 03:21:44.965857+00', NULL, '');
 INSERT INTO public.audit (id, at, principal, action, container_id, object, request_id) OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-23 11:55:56.460654+00', 'local:you', 'container.create', 'museum', NULL, NULL);
-INSERT INTO public.blob_refs (doc_id, generation, role, part, sha256, mime, filename) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 'original', 0, 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'text/markdown', 'lamp.md');
-INSERT INTO public.blobs (sha256, bytes, state, touched_at) VALUES
-	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-23 11:55:56.460654+00'),
-	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-23 11:55:56.460654+00');
+	(1, '2026-11-24 03:21:44.965857+00', 'local:you', 'container.create', 'museum', NULL, NULL);
+INSERT INTO public.blob_refs (doc_id, generation, role, part, sha256, mime, filename, bucket) VALUES
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 'original', 0, 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'text/markdown', 'lamp.md', '');
+INSERT INTO public.blobs (sha256, bytes, state, touched_at, bucket) VALUES
+	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-24 03:21:44.965857+00', ''),
+	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-24 03:21:44.965857+00', '');
 INSERT INTO public.chunk_no_counters (container_id, next_chunk_no) VALUES
 	('museum', 3);
 INSERT INTO public.chunks (doc_id, generation, "position", id, container_id, chunk_no, modality, source_type, block_type, text, embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group, offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-23 11:55:56.460654+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-23 11:55:56.460654+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-23 11:55:56.460654+00');
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00'),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00'),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00');
 INSERT INTO public.container_languages (container_id, language) VALUES
 	('museum', 'english');
-INSERT INTO public.containers (id, manifest, etag, state, live_space, created_at, updated_at, deleted_at) VALUES
-	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-23 11:55:56.460654+00', '2026-11-23 11:55:56.460654+00', NULL);
+INSERT INTO public.containers (id, manifest, etag, state, live_space, created_at, updated_at, deleted_at, bucket) VALUES
+	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', NULL, '');
 INSERT INTO public.documents (id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id, live_generation, next_generation, floor_generation, live_chunks, fingerprint, language, source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at, request, floor_request, validators, recipe, given_meta) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-23 11:55:56.460654+00', '2026-11-23 11:55:56.460654+00', '2026-11-23 11:55:56.460654+00', '2026-11-23 11:55:56.460654+00', NULL, 0, 0, NULL, NULL, NULL);
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', NULL, 0, 0, NULL, NULL, NULL);
 INSERT INTO public.duplicates (container_id, chunk_no, signature, original) VALUES
 	('museum', 0, '\x00', NULL),
 	('museum', 2, '\x00', 0);
 INSERT INTO public.embedding_cache (content_hash, space, vector, used_at) VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-23 11:55:56.460654+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-24 03:21:44.965857+00');
 INSERT INTO public.job_events (id, job_id, at, event, details) OVERRIDING SYSTEM VALUE VALUES
-	(1, 1, '2026-11-23 11:55:56.485807+00', 'queued', '{}'),
-	(2, 2, '2026-11-23 11:55:56.493448+00', 'queued', '{}');
+	(1, 1, '2026-11-24 03:21:44.97682+00', 'queued', '{}'),
+	(2, 2, '2026-11-24 03:21:44.976999+00', 'queued', '{}');
 INSERT INTO public.jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, state, waits_for, priority, rank, run_at, paused_since, attempts, max_attempts, claim_id, lease_owner, lease_expires, cancel_requested, progress_done, progress_total, progress_note, cause, warnings, principal, created_at, started_at, finished_at, result) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-23 11:55:56.460654+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-23 11:55:56.460654+00', NULL, '2026-11-23 11:55:56.460654+00', NULL),
-	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-23 11:55:56.460654+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-23 11:55:56.460654+00', NULL, NULL, NULL);
+	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-24 03:21:44.965857+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 03:21:44.965857+00', NULL, '2026-11-24 03:21:44.965857+00', NULL),
+	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-24 03:21:44.965857+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL);
 INSERT INTO public.keyword_stats (container_id, live_chunks, live_length, unmerged_writes, unmerged_rows, dead_chunks, languages) VALUES
 	('museum', 3, 13, 0, 0, 0, '{}');
 INSERT INTO public.pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual) VALUES
@@ -568,15 +585,15 @@ INSERT INTO public.signatures (container_id, chunk_no, bits) VALUES
 	('museum', 0, B'1111111111111111111111111111111111111111111111111111111111111111'),
 	('museum', 1, B'1111111111111111111111111111111111111111111111111111111111111111'),
 	('museum', 2, B'1111111111111111111111111111111111111111111111111111111111111111');
-INSERT INTO public.spaces (id, container_id, embedder, version, dims, state, created_at, collection_id, adapter_id, embedder_dims, retired_at, keep_until) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-23 11:55:56.460654+00', NULL, NULL, NULL, NULL, NULL),
-	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-23 11:55:56.460654+00', NULL, NULL, NULL, NULL, NULL);
+INSERT INTO public.spaces (id, container_id, embedder, version, dims, state, created_at, collection_id, adapter_id, embedder_dims, retired_at, keep_until, shared) OVERRIDING SYSTEM VALUE VALUES
+	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL, NULL, NULL, NULL),
+	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.tokens (id, sha256, principal, name, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at) OVERRIDING SYSTEM VALUE VALUES
-	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-23 11:55:56.460654+00', NULL, NULL, NULL);
+	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL);
 INSERT INTO public.unmerged_postings (container_id, term, block, chunk_nos, tfs, lens) VALUES
 	('museum', 'café', 2, '\x01000000', '\x01', '\x0300');
-INSERT INTO public.uploads (id, container_id, sha256, filename, mime, bytes, principal, created_at) VALUES
-	('da424cc2-6854-4cb3-bf19-bb26a8144cdf', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-23 11:55:56.460654+00');
+INSERT INTO public.uploads (id, container_id, sha256, filename, mime, bytes, principal, created_at, bucket) VALUES
+	('19ff0b95-4058-46f8-9782-60f84f899b4e', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-24 03:21:44.965857+00', '');
 SELECT pg_catalog.setval('public.archives_id_seq', 1, true);
 SELECT pg_catalog.setval('public.audit_id_seq', 1, true);
 SELECT pg_catalog.setval('public.claim_ids', 1, false);
@@ -597,7 +614,7 @@ ALTER TABLE ONLY public.audit
 ALTER TABLE ONLY public.blob_refs
     ADD CONSTRAINT blob_refs_pkey PRIMARY KEY (doc_id, generation, role, part);
 ALTER TABLE ONLY public.blobs
-    ADD CONSTRAINT blobs_pkey PRIMARY KEY (sha256);
+    ADD CONSTRAINT blobs_pkey PRIMARY KEY (bucket, sha256);
 ALTER TABLE ONLY public.chunk_no_counters
     ADD CONSTRAINT chunk_no_counters_pkey PRIMARY KEY (container_id);
 ALTER TABLE ONLY public.chunks
@@ -632,6 +649,8 @@ ALTER TABLE ONLY public.foundings
     ADD CONSTRAINT foundings_pkey PRIMARY KEY (container_id);
 ALTER TABLE ONLY public.image_texts
     ADD CONSTRAINT image_texts_pkey PRIMARY KEY (sha256, engine);
+ALTER TABLE ONLY public.installation
+    ADD CONSTRAINT installation_pkey PRIMARY KEY (single);
 ALTER TABLE ONLY public.job_events
     ADD CONSTRAINT job_events_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.jobs
@@ -664,11 +683,11 @@ ALTER TABLE ONLY public.uploaded_bytes
     ADD CONSTRAINT uploaded_bytes_pkey PRIMARY KEY (who, day);
 ALTER TABLE ONLY public.uploads
     ADD CONSTRAINT uploads_pkey PRIMARY KEY (id);
+CREATE INDEX archives_blob ON public.archives USING btree (bucket, sha256);
 CREATE INDEX archives_container ON public.archives USING btree (container_id, kind, id DESC);
-CREATE INDEX archives_sha ON public.archives USING btree (sha256);
 CREATE INDEX audit_container ON public.audit USING btree (container_id, id DESC);
 CREATE INDEX audit_principal ON public.audit USING btree (principal, id DESC);
-CREATE INDEX blob_refs_sha ON public.blob_refs USING btree (sha256);
+CREATE INDEX blob_refs_blob ON public.blob_refs USING btree (bucket, sha256);
 CREATE UNIQUE INDEX chunks_chunk_no ON public.chunks USING btree (container_id, chunk_no) INCLUDE (doc_id, generation);
 CREATE INDEX chunks_document ON public.chunks USING btree (doc_id, generation) INCLUDE (container_id, chunk_no, id, windows, source_type, modality, page, page_end);
 CREATE INDEX chunks_id ON public.chunks USING btree (id);
@@ -698,13 +717,13 @@ CREATE UNIQUE INDEX spaces_one_building ON public.spaces USING btree (container_
 CREATE UNIQUE INDEX spaces_one_live ON public.spaces USING btree (container_id) WHERE (state = 'live'::text);
 CREATE INDEX tokens_named ON public.tokens USING btree (principal, name);
 CREATE INDEX uploaded_bytes_day ON public.uploaded_bytes USING btree (day);
-CREATE INDEX uploads_sha ON public.uploads USING btree (sha256);
+CREATE INDEX uploads_blob ON public.uploads USING btree (bucket, sha256);
 ALTER TABLE ONLY public.archives
-    ADD CONSTRAINT archives_sha256_fkey FOREIGN KEY (sha256) REFERENCES public.blobs(sha256);
+    ADD CONSTRAINT archives_bucket_sha256_fkey FOREIGN KEY (bucket, sha256) REFERENCES public.blobs(bucket, sha256);
+ALTER TABLE ONLY public.blob_refs
+    ADD CONSTRAINT blob_refs_bucket_sha256_fkey FOREIGN KEY (bucket, sha256) REFERENCES public.blobs(bucket, sha256);
 ALTER TABLE ONLY public.blob_refs
     ADD CONSTRAINT blob_refs_doc_id_fkey FOREIGN KEY (doc_id) REFERENCES public.documents(id) ON DELETE CASCADE;
-ALTER TABLE ONLY public.blob_refs
-    ADD CONSTRAINT blob_refs_sha256_fkey FOREIGN KEY (sha256) REFERENCES public.blobs(sha256);
 ALTER TABLE ONLY public.chunk_no_counters
     ADD CONSTRAINT chunk_no_counters_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.chunks
@@ -744,6 +763,6 @@ ALTER TABLE ONLY public.spaces
 ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.uploads
-    ADD CONSTRAINT uploads_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
+    ADD CONSTRAINT uploads_bucket_sha256_fkey FOREIGN KEY (bucket, sha256) REFERENCES public.blobs(bucket, sha256);
 ALTER TABLE ONLY public.uploads
-    ADD CONSTRAINT uploads_sha256_fkey FOREIGN KEY (sha256) REFERENCES public.blobs(sha256);
+    ADD CONSTRAINT uploads_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;

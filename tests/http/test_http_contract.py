@@ -83,7 +83,7 @@ async def guest(
     client: AsyncClient, installation: Installation
 ) -> tuple[httpx.AsyncClient, dict[str, str]]:
     created = await client.create_token(
-        AGENT, name=uuid4().hex, scopes=(Scope.READ, Scope.INGEST), containers=["notes"]
+        AGENT, name=uuid4().hex, scopes=(Scope.READ, Scope.WRITE), containers=["notes"]
     )
     headers = {"Authorization": f"Bearer {created.secret}"}
     return httpx.AsyncClient(base_url=installation.url, trust_env=False, timeout=30), headers

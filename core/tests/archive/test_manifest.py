@@ -56,6 +56,7 @@ DELIVERED = {
     "vectors.own_collection": "its vectors share no collection with other containers",
     "acl.roles.owner": "who may change",
     "acl.roles.reader": "who may read",
+    "acl.roles.writer": "who may read and add documents",
     "storage.blobs.bucket": "the bucket of its blobs, on an S3 server",
     "backup.cron": "when backups are made",
     "backup.keep": "how many of them stay",

@@ -13,7 +13,7 @@ from latent_core.db.tokens import NewToken
 from latent_core.domain.errors import Conflict
 from latent_core.domain.token import Scope, TokenState, TokenView, digest, new_token
 
-ADA = NewToken("person:ada", "laptop", frozenset({Scope.READ, Scope.INGEST}), ("notes",), None)
+ADA = NewToken("person:ada", "laptop", frozenset({Scope.READ, Scope.WRITE}), ("notes",), None)
 AGE = "UPDATE tokens SET last_used_at = last_used_at - interval '61 seconds'"
 EXPIRE = "UPDATE tokens SET expires_at = now() WHERE id = %(id)s"
 
@@ -30,10 +30,10 @@ async def test_a_token_is_found_by_its_digest_and_stands_nowhere(database: Datab
         found = await tokens.find(conn, digest(secret))
         assert found is not None
         assert (found.id, found.state, found.containers) == (made.id, made.state, {"notes"})
-        assert found.scopes == {Scope.READ, Scope.INGEST}
+        assert found.scopes == {Scope.READ, Scope.WRITE}
         assert (made.principal, made.scopes, made.containers) == (
             "person:ada",
-            [Scope.INGEST, Scope.READ],
+            [Scope.READ, Scope.WRITE],
             ["notes"],
         )
         assert await tokens.find(conn, digest(new_token())) is None

@@ -166,7 +166,7 @@ class TestTrouble:
         self, server: EmbeddingServer
     ) -> None:
         server.misbehave(EmbeddingFault.SILENT, times=99)
-        embedder = embedder_for(server.base_url, seconds=0.05, retry_policy=RetryPolicy(attempts=2))
+        embedder = embedder_for(server.base_url, seconds=0.5, retry_policy=RetryPolicy(attempts=2))
         with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query("x")
         await embedder.close()

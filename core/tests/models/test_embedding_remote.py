@@ -147,7 +147,7 @@ class TestNomic:
     async def test_a_silent_server_is_given_up_when_the_deadline_passes(
         self, server: EmbeddingServer
     ) -> None:
-        embedder = nomic(server, retry_policy=RetryPolicy(attempts=2), seconds=0.05)
+        embedder = nomic(server, retry_policy=RetryPolicy(attempts=2), seconds=0.5)
         server.misbehave(EmbeddingFault.SILENT, times=99)
         with pytest.raises(UpstreamTimeout, match="deadline"):
             await embedder.embed_query("one")

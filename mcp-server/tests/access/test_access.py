@@ -1,9 +1,10 @@
-"""Effective rights: the token's containers ∩ its scopes ∩ the manifest's roles ∩ the state, over all combinations."""
+"""Effective rights of a token with and without named containers, by scopes, roles and state, over all combinations."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import chain, combinations, product
 from typing import Any, Final
 
@@ -22,11 +23,21 @@ ME: Final = "agent:me"
 ROLES: Final[dict[str, dict[str, list[str]]]] = {
     "owner": {"owner": [ME], "reader": []},
     "all-own": {"owner": ["*"], "reader": []},
+    "writer": {"owner": [OWNER], "writer": ["agent:else", ME]},
     "reader": {"owner": [OWNER], "reader": ["agent:else", ME]},
     "all-read": {"owner": [OWNER], "reader": ["*"]},
     "nobody": {"owner": [OWNER], "reader": ["agent:mean", "agent:me2"]},
 }
 OWNING: Final = ("owner", "all-own")
+BY_ROLE: Final = {
+    "owner": set(Scope),
+    "all-own": set(Scope),
+    "writer": {Scope.READ, Scope.WRITE},
+    "reader": {Scope.READ},
+    "all-read": {Scope.READ},
+    "nobody": set[Scope](),
+}
+LATER: Final = datetime.now(UTC) + timedelta(days=1)
 SCOPES: Final = [
     frozenset(some)
     for some in chain.from_iterable(combinations(Scope, n) for n in range(len(Scope) + 1))
@@ -40,6 +51,8 @@ class Case:
     scopes: frozenset[Scope]
     within: bool | None
     """Whether the token names the container; None when it names none."""
+    grants: bool = False
+    """Whether the names give rights without a role, as in all but old tokens."""
 
     @property
     def container_id(self) -> str:
@@ -48,21 +61,24 @@ class Case:
     @property
     def principal(self) -> Principal:
         named = {None: None, True: frozenset({self.container_id}), False: frozenset({"another"})}
-        return Principal(ME, self.scopes, named[self.within], 7)
+        granted_at = LATER if self.grants else None
+        return Principal(ME, self.scopes, named[self.within], 7, granted_at=granted_at)
 
     @property
-    def owns(self) -> bool:
-        return self.within is not False and self.role in OWNING
+    def rights(self) -> set[Scope]:
+        if self.within is False:
+            return set()
+        has = set(self.scopes) if self.grants else self.scopes & BY_ROLE[self.role]
+        archived = self.state is ContainerState.ARCHIVED
+        return (
+            set() if archived and self.role not in OWNING and Scope.ADMIN not in has else set(has)
+        )
 
-    @property
-    def sees(self) -> bool:
-        reads = self.role != "nobody" and self.state is not ContainerState.ARCHIVED
-        return self.within is not False and (self.owns or reads)
 
-
+TOKENS: Final = ((None, False), (True, False), (False, False), (True, True), (False, True))
 CASES: Final = [
-    Case(role, state, scopes, within)
-    for role, state, scopes, within in product(ROLES, ContainerState, SCOPES, (None, True, False))
+    Case(role, state, scopes, within, grants)
+    for role, state, scopes, (within, grants) in product(ROLES, ContainerState, SCOPES, TOKENS)
 ]
 
 
@@ -90,7 +106,7 @@ async def outcome(call: Awaitable[Any]) -> type[LatentError] | None:
 def expected_read(case: Case) -> type[LatentError] | None:
     if Scope.READ not in case.scopes:
         return Forbidden
-    return None if case.sees else NotFound
+    return None if Scope.READ in case.rights else NotFound
 
 
 def expected_search(case: Case) -> type[LatentError] | None:
@@ -102,13 +118,13 @@ def expected_search(case: Case) -> type[LatentError] | None:
 def expected_owned(case: Case, scope: Scope) -> type[LatentError] | None:
     if scope not in case.scopes:
         return Forbidden
-    if case.owns:
+    if scope in case.rights:
         return None
-    return Forbidden if case.sees and Scope.READ in case.scopes else NotFound
+    return Forbidden if Scope.READ in case.rights else NotFound
 
 
 def expected_write(case: Case) -> type[LatentError] | None:
-    refused = expected_owned(case, Scope.INGEST)
+    refused = expected_owned(case, Scope.WRITE)
     closed = case.state is not ContainerState.ACTIVE
     return Conflict if refused is None and closed else refused
 
@@ -156,19 +172,20 @@ async def test_jobs_are_shown_to_who_may_read_or_add_and_steered_by_who_may_add(
     async with database.reading() as conn:
         for case in CASES:
             call = (conn, case.principal, case.container_id)
-            if case.scopes.isdisjoint({Scope.READ, Scope.INGEST}):
+            if case.scopes.isdisjoint({Scope.READ, Scope.WRITE}):
                 assert await outcome(access.job_seen(*call, to_change=False)) is Forbidden
                 continue
-            shown = case.owns or (case.sees and Scope.READ in case.scopes)
+            shown = not case.rights.isdisjoint({Scope.READ, Scope.WRITE})
             assert await access.job_seen(*call, to_change=False) is shown
             listed = await access.jobs_of(conn, case.principal, None)
             assert (case.container_id in listed) is shown
             named = await outcome(access.jobs_of(*call))
             assert named is (None if shown else NotFound)
             steered = await outcome(access.job_seen(*call, to_change=True))
-            if Scope.INGEST not in case.scopes or (shown and not case.owns):
+            writes = Scope.WRITE in case.rights
+            if Scope.WRITE not in case.scopes or (shown and not writes):
                 assert steered is Forbidden
-            elif case.owns:
+            elif writes:
                 assert await access.job_seen(*call, to_change=True)
             else:
                 assert not await access.job_seen(*call, to_change=True)
@@ -185,9 +202,9 @@ async def test_lists_hold_readable_containers_and_searches_of_all_skip_archived_
                 continue
             read = {c.id for c in await access.all_readable(conn, case.principal)}
             searched = {c.id for c in await access.all_searchable(conn, case.principal)}
-            assert (case.container_id in read) is case.sees
+            assert (case.container_id in read) is (Scope.READ in case.rights)
             archived = case.state is ContainerState.ARCHIVED
-            assert (case.container_id in searched) is (case.sees and not archived)
+            assert (case.container_id in searched) is (Scope.READ in case.rights and not archived)
 
 
 async def test_what_is_not_there_and_what_may_not_be_read_are_refused_in_the_same_words(
@@ -247,15 +264,22 @@ async def test_a_job_of_what_is_no_more_is_shown_to_who_enqueued_it_and_not_stee
             assert not await access.job_seen(*call, to_change=True, requested_by=requested_by)
 
 
-def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has() -> None:
+async def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has(
+    database: Database,
+) -> None:
     access.require_owner(Principal.owner())
     narrow = Principal(OWNER, frozenset({Scope.ADMIN}), None, 1)
     access.require_owner(narrow)
-    access.check_grant(narrow, [Scope.ADMIN])
-    with pytest.raises(Forbidden, match="'read'"):
-        access.check_grant(narrow, [Scope.ADMIN, Scope.READ])
+    await furnish(database)
+    async with database.reading() as conn:
+        await access.check_grant(conn, narrow, [Scope.ADMIN], ["reader-active"])
+        with pytest.raises(Forbidden, match="'read'"):
+            await access.check_grant(conn, narrow, [Scope.ADMIN, Scope.READ], [])
+        for unowned in ("owner-active", "never-was-one"):
+            with pytest.raises(NotFound):
+                await access.check_grant(conn, narrow, [Scope.ADMIN], ["reader-active", unowned])
     for refused in (
-        Principal(OWNER, frozenset({Scope.READ, Scope.INGEST}), None, 1),
+        Principal(OWNER, frozenset({Scope.READ, Scope.WRITE}), None, 1),
         Principal(OWNER, frozenset(Scope), frozenset({"notes"}), 1),
         Principal("agent:admin", frozenset(Scope), None, 1),
     ):
@@ -263,13 +287,26 @@ def test_tokens_are_made_by_the_owner_and_give_no_more_than_the_asker_has() -> N
             access.require_owner(refused)
 
 
+async def test_a_token_gives_no_right_in_a_container_that_was_created_after_it(
+    database: Database,
+) -> None:
+    await furnish(database)
+    named = frozenset({"nobody-active"})
+    token = Principal(ME, frozenset(Scope), named, 7, granted_at=LATER)
+    older = replace(token, granted_at=datetime.now(UTC) - timedelta(days=1))
+    async with database.reading() as conn:
+        assert await access.readable_one(conn, token, "nobody-active")
+        with pytest.raises(NotFound):
+            await access.readable_one(conn, older, "nobody-active")
+
+
 def test_a_container_is_created_within_the_tokens_containers_and_kept_by_its_maker() -> None:
-    one = Principal(ME, frozenset({Scope.ADMIN}), frozenset({"mine"}), 1)
+    one = Principal(ME, frozenset({Scope.CREATE}), frozenset({"mine"}), 1)
     access.check_creation(one, "mine")
     with pytest.raises(Forbidden):
         access.check_creation(one, "yours")
     with pytest.raises(Forbidden):
-        access.check_creation(Principal(ME, frozenset({Scope.READ, Scope.INGEST})), "mine")
+        access.check_creation(Principal(ME, frozenset(Scope) - {Scope.CREATE}), "mine")
     mine = Manifest.model_validate(
         {"id": "mine", "name": "Mine", "acl": {"roles": {"owner": [ME]}}}
     )

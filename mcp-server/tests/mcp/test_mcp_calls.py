@@ -103,7 +103,7 @@ def test_a_token_sees_the_tools_of_its_scopes_and_no_others(scope: Scope) -> Non
     one = Principal("agent:one", frozenset({scope}))
     allowed = {tool.name for tool in TOOLS if may(one, tool)}
     assert allowed == {tool.name for tool in TOOLS if scope in (tool.scope, tool.also)}
-    assert ("jobs.get" in allowed) is (scope in (Scope.READ, Scope.INGEST))
+    assert ("jobs.get" in allowed) is (scope in (Scope.READ, Scope.WRITE))
 
 
 def test_names_are_those_that_every_client_takes() -> None:

@@ -21,6 +21,7 @@ import psycopg
 import pymupdf
 from fastapi import FastAPI
 
+from latent_core.domain.token import Scope
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.app import create_app
@@ -32,19 +33,21 @@ from tests.support.servers.embedding_server import EmbeddingServer
 BASE: Final = "http://127.0.0.1:7801"
 VAULT: Final = "vault"
 PLAZA: Final = "plaza"
+YARD: Final = "yard"
+"""Of the owner of the installation: the only container of the token ``narrowed``."""
 SECRET: Final = "quicksilver"
 """Stands in the vault's name, in its documents and in their titles; nobody else may be told."""
 EXPIRE: Final = "UPDATE tokens SET expires_at = now() WHERE id = %(id)s"
 ROLES: Final[dict[str, tuple[str, list[str], list[str] | None]]] = {
     # role: (principal, scopes, containers)
-    "writer": ("agent:writer", ["read", "ingest", "admin"], None),
-    "reader": ("agent:reader", ["read", "ingest", "admin"], None),
-    "other": ("agent:other", ["read", "ingest", "admin"], None),
-    "ingester": ("agent:writer", ["ingest"], None),
+    "writer": ("agent:writer", [*Scope], None),
+    "reader": ("agent:reader", [*Scope], None),
+    "other": ("agent:other", [*Scope], None),
+    "ingester": ("agent:writer", ["write", "delete"], None),
     "admin": ("agent:admin", ["admin"], None),
-    "narrowed": ("agent:writer", ["read", "ingest", "admin"], [PLAZA]),
-    "revoked": ("agent:writer", ["read", "ingest", "admin"], None),
-    "expired": ("agent:writer", ["read", "ingest", "admin"], None),
+    "narrowed": ("agent:writer", [*Scope], [YARD]),
+    "revoked": ("agent:writer", [*Scope], None),
+    "expired": ("agent:writer", [*Scope], None),
 }
 EVERYBODY: Final = ("owner", *ROLES, "nobody")
 
@@ -192,6 +195,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def _fill(harness: GatewayHarness) -> None:
+    yard = manifest(YARD, ["local:you"], [])
+    await harness.ask_json("owner", "POST", "/v1/containers", body={"manifest": yard})
     for role, (principal, scopes, only) in ROLES.items():
         body = {"name": role, "scopes": scopes, **({"containers": only} if only else {})}
         await harness.make_token(role, principal, **body)

@@ -37,7 +37,9 @@ def create(
     ] = "default",
     scopes: Annotated[
         list[Scope] | None,
-        typer.Option("--scope", help="read, ingest or admin; default read; repeatable."),
+        typer.Option(
+            "--scope", help="read, write, delete, create or admin; default read; repeatable."
+        ),
     ] = None,
     containers: Annotated[
         list[str] | None,
@@ -45,7 +47,7 @@ def create(
             "--container",
             "-c",
             metavar="ID",
-            help="Only this container; default: all that the principal's roles allow; repeatable.",
+            help="Only this container, which needs no role then; default: what the principal's roles allow; repeatable.",
         ),
     ] = None,
     expires: Annotated[

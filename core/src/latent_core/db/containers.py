@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
@@ -111,7 +111,9 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
-       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[]))
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,writer}' ?| %(named)s::text[])
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[])
+       OR c.id = ANY(%(granted)s::text[]))
 """
 
 SELECT_ALL: Final = """
@@ -123,7 +125,9 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
-       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[]))
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,writer}' ?| %(named)s::text[])
+       OR (c.state <> 'archived' AND c.manifest #> '{acl,roles,reader}' ?| %(named)s::text[])
+       OR c.id = ANY(%(granted)s::text[]))
   AND (%(key)s::text[] IS NULL OR c.manifest #>> %(key)s::text[] IS NOT NULL)
 ORDER BY c.id
 """
@@ -234,10 +238,16 @@ async def insert_space(
 
 
 async def find(
-    conn: Connection, ids: Sequence[str], *, named: Sequence[str] | None = None
+    conn: Connection,
+    ids: Sequence[str],
+    *,
+    named: Sequence[str] | None = None,
+    granted: Collection[str] = (),
 ) -> dict[str, Container]:
-    """Those of ``ids`` that exist and are not deleted; with ``named``, whose roles contain one of these principals."""
-    cursor = await conn.execute(SELECT, {"ids": list(ids), "named": named})
+    """Those of ``ids`` that exist and are not deleted; with ``named``, only those whose roles contain one of these
+    principals, and those that are ``granted`` without a role."""
+    values = {"ids": list(ids), "named": named, "granted": sorted(granted)}
+    cursor = await conn.execute(SELECT, values)
     return {row["id"]: _container(row) for row in await cursor.fetchall()}
 
 
@@ -246,10 +256,16 @@ async def get(conn: Connection, container_id: str) -> Container | None:
 
 
 async def all_(
-    conn: Connection, *, named: Sequence[str] | None = None, key: list[str] | None = None
+    conn: Connection,
+    *,
+    named: Sequence[str] | None = None,
+    granted: Collection[str] = (),
+    key: list[str] | None = None,
 ) -> list[Container]:
-    """With ``key``, only those whose manifest has a value for it: of many containers, few keep a schedule."""
-    cursor = await conn.execute(SELECT_ALL, {"named": named, "key": key})
+    """``named`` and ``granted`` as in ``find``. With ``key``, only those whose manifest has a value for it: of many
+    containers, few keep a schedule."""
+    values = {"named": named, "granted": sorted(granted), "key": key}
+    cursor = await conn.execute(SELECT_ALL, values)
     return [_container(row) for row in await cursor.fetchall()]
 
 

@@ -15,14 +15,14 @@ from latent_core.domain.errors import Conflict
 from latent_core.domain.token import MAX_LIVE, Scope, TokenState, TokenView
 
 FIND: Final = """
-SELECT id, sha256, principal, name, scopes, containers,
+SELECT id, sha256, principal, name, scopes, containers, needs_role, created_at,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state,
        last_used_at IS NULL OR last_used_at < now() - interval '1 minute' AS unnoted
 FROM tokens WHERE sha256 = %(sha256)s
 """
 
 BY_ID: Final = """
-SELECT id, principal, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, name,
+SELECT id, principal, scopes, containers, needs_role, created_by, created_at, expires_at, last_used_at, revoked_at, name,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state
 FROM tokens WHERE id = %(id)s
 """
@@ -56,7 +56,7 @@ REVOKE: Final = (
 )
 
 PAGE: Final = """
-SELECT id, principal, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, name,
+SELECT id, principal, scopes, containers, needs_role, created_by, created_at, expires_at, last_used_at, revoked_at, name,
        CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= now() THEN 'expired' ELSE 'live' END AS state
 FROM tokens
 WHERE id < %(before)s AND (%(principal)s::text IS NULL OR principal = %(principal)s)
@@ -86,6 +86,8 @@ class FoundToken:
     name: str
     scopes: frozenset[Scope]
     containers: frozenset[str] | None
+    needs_role: bool
+    created_at: datetime
     state: TokenState
     unnoted: bool
     """Whether its last recorded use is over a minute old."""
@@ -103,6 +105,8 @@ async def find(conn: Connection, sha256: bytes) -> FoundToken | None:
         name=row["name"],
         scopes=frozenset(map(Scope, row["scopes"])),
         containers=None if named is None else frozenset(named),
+        needs_role=row["needs_role"],
+        created_at=row["created_at"],
         state=TokenState(row["state"]),
         unnoted=row["unnoted"],
     )

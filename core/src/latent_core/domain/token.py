@@ -39,10 +39,14 @@ class Scope(StrEnum):
 
     READ = "read"
     """List, describe, search, read documents, pages and jobs."""
-    INGEST = "ingest"
-    """Add and delete documents, upload, control jobs and read their state."""
+    WRITE = "write"
+    """Add documents, replace and delete one's own, upload, control jobs and read their state."""
+    DELETE = "delete"
+    """Replace and delete the documents of others."""
+    CREATE = "create"
+    """Create, import and restore containers."""
     ADMIN = "admin"
-    """Containers themselves: create, change, delete, their state, refresh, export, doctor, audit."""
+    """Containers themselves: change, delete, their state, refresh, export, doctor, audit."""
 
 
 class TokenState(StrEnum):
@@ -60,6 +64,8 @@ class TokenView(BaseModel):
     scopes: list[Scope]
     containers: list[str] | None
     """None: all containers of the principal's roles."""
+    needs_role: bool
+    """Whether the roles must also name the principal in ``containers``: so for tokens older than that rule."""
     state: TokenState
     created_by: str
     created_at: datetime

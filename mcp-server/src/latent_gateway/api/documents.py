@@ -12,6 +12,7 @@ from latent_core.db.documents import documents
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.runtime.failpoint import failpoint
 from latent_core.wire.documents import DocumentAnswer, DocumentPage
@@ -94,7 +95,7 @@ async def delete(
     """Delete a document and its records. It is invisible at once; a job removes it."""
     lease = shared.settings.lease_seconds
     async with shared.stack.db.transaction() as conn:
-        container = await access.writable(conn, caller, container_id)
+        container = await access.writable(conn, caller, container_id, scope=Scope.DELETE)
         await access.held(conn, container)
         found = await documents.view(conn, doc_id)
         if found is None or found.container_id != container.id:

@@ -14,6 +14,7 @@ from latent_core.db.documents import folder_listings
 from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
+from latent_core.domain.token import Scope
 from latent_core.domain.versions import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
@@ -45,8 +46,9 @@ async def listing(
     """Compare the files of a folder with the stored documents below its root, and delete documents whose file is
     gone."""
     span = span_of(body)
+    scope = Scope.DELETE if body.delete_vanished else Scope.WRITE
     async with shared.stack.db.transaction() as conn:
-        container = await access.writable(conn, caller, container_id)
+        container = await access.writable(conn, caller, container_id, scope=scope)
         files: dict[UUID, ListedFile] = {
             document_id(container.id, f"{span.prefix}{f.path}"): f for f in body.files
         }

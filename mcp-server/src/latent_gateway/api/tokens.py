@@ -33,9 +33,9 @@ async def create(
 ) -> Response:
     """Create a token. Only this answer contains it."""
     access.require_owner(caller)
-    access.check_grant(caller, body.scopes)
     secret = new_token()
     async with shared.stack.db.transaction() as conn:
+        await access.check_grant(conn, caller, body.scopes, body.containers or [])
         token = await tokens.create(conn, _new(body), digest(secret), created_by=caller.name)
         await _note(conn, caller, "token.create", token, request_id)
     answer = TokenCreated(token=token, secret=secret)

@@ -1,8 +1,9 @@
 """The rights of a principal, all checked here; the returned types prove them to other modules (DESIGN §11).
 
-Effective rights = the token's containers ∩ its scopes ∩ the manifest's roles ∩ the container's state. A missing
-scope is reported before any lookup, because it depends on the token alone. Everything else that the principal may
-not read looks as if it did not exist: the same answer by the same query.
+A token that names containers has its scopes there. A token that names none has what the manifest's roles give, within
+its scopes: owners everything, writers ``read`` and ``write``, readers ``read``. The container's state limits both.
+A missing scope is reported before any lookup, because it depends on the token alone. Everything else that the
+principal may not read looks as if it did not exist: the same answer by the same query.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.spaces import spaces
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, Roles
 from latent_core.domain.token import EVERYBODY, Scope
 from latent_core.search.readable import Readable
 from latent_core.wire.containers import ContainerState
@@ -24,6 +25,9 @@ from latent_gateway.auth.principal import Principal
 Writable = NewType("Writable", Container)
 """Proof that the principal of this request may change the container, and that the container's state allows it."""
 
+WRITER: Final = frozenset({Scope.READ, Scope.WRITE})
+READER: Final = frozenset({Scope.READ})
+NO_RIGHTS: Final[frozenset[Scope]] = frozenset()
 NOTHING: Final = ""
 """Matches no container: looked up instead of an unknown container, so that both cases take the same time."""
 
@@ -84,30 +88,38 @@ async def all_searchable(conn: Connection, principal: Principal) -> list[Readabl
     return [c for c in found if c.state is not ContainerState.ARCHIVED]
 
 
-async def all_owned(
-    conn: Connection, principal: Principal, *, scope: Scope = Scope.ADMIN
-) -> list[Readable]:
-    """All containers that the principal owns."""
+async def all_permitted(conn: Connection, principal: Principal, scope: Scope) -> list[Readable]:
+    """All containers in which the principal has the right."""
     require(principal, scope)
-    return [Readable(c) for c in await _all(conn, principal) if _owns(principal, c)]
+    return [Readable(c) for c in await _all(conn, principal) if scope in rights(principal, c)]
 
 
-async def owned(
-    conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.ADMIN
+async def all_owned(conn: Connection, principal: Principal) -> list[Readable]:
+    """All containers that the principal may administer."""
+    return await all_permitted(conn, principal, Scope.ADMIN)
+
+
+async def permitted(
+    conn: Connection, principal: Principal, container_id: str, scope: Scope
 ) -> Readable:
-    """A container that the principal owns, in any state; ``Forbidden`` if it may only be read."""
+    """A container in which the principal has the right, in any state; ``Forbidden`` if it may only be read."""
     require(principal, scope)
     container = (await _known(conn, principal, [container_id])).get(container_id)
-    if container is not None and _owns(principal, container):
+    if container is not None and scope in rights(principal, container):
         return Readable(container)
-    raise _not_owned(principal, container_id, container)
+    raise _not_permitted(principal, container_id, container, scope)
+
+
+async def owned(conn: Connection, principal: Principal, container_id: str) -> Readable:
+    """A container that the principal may administer, in any state; ``Forbidden`` if it may only be read."""
+    return await permitted(conn, principal, container_id, Scope.ADMIN)
 
 
 async def writable(
-    conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.INGEST
+    conn: Connection, principal: Principal, container_id: str, *, scope: Scope = Scope.WRITE
 ) -> Writable:
     """A container that the principal may add to; ``Conflict`` if its state forbids it."""
-    container = await owned(conn, principal, container_id, scope=scope)
+    container = await permitted(conn, principal, container_id, scope)
     if container.state is not ContainerState.ACTIVE:
         raise closed(container.id, container.state)
     return Writable(container)
@@ -157,7 +169,7 @@ async def job_seen(
     Changing a job needs the right to add. Jobs without a container, or of a deleted one, are visible to the owner
     and to the principal that enqueued them (``requested_by``, with the container of the job).
     """
-    require(principal, *((Scope.INGEST,) if to_change else (Scope.READ, Scope.INGEST)))
+    require(principal, *((Scope.WRITE,) if to_change else (Scope.READ, Scope.WRITE)))
     looked_up = NOTHING if container_id is None else container_id
     container = (await _known(conn, principal, [looked_up])).get(looked_up)
     if container is None:
@@ -167,25 +179,25 @@ async def job_seen(
         return gone and (
             principal.is_owner or (not to_change and _requested_by(principal, requested_by))
         )
-    if _owns(principal, container):
+    held_rights = rights(principal, container)
+    if Scope.WRITE in held_rights:
         return True
-    if not _may_see(principal, container) or Scope.READ not in principal.scopes:
+    if Scope.READ not in held_rights:
         return False
     if to_change:
-        raise _only_read(container.id)
+        raise _only_read(principal, container.id, Scope.WRITE)
     return True
 
 
 async def jobs_of(conn: Connection, principal: Principal, container_id: str | None) -> list[str]:
     """Containers whose jobs are listed: the named one, or all whose jobs the principal sees."""
-    require(principal, Scope.READ, Scope.INGEST)
+    require(principal, Scope.READ, Scope.WRITE)
     found = (
         await _all(conn, principal)
         if container_id is None
         else (await _known(conn, principal, [container_id])).values()
     )
-    reads = Scope.READ in principal.scopes
-    seen = [c.id for c in found if _owns(principal, c) or (reads and _may_see(principal, c))]
+    seen = [c.id for c in found if not WRITER.isdisjoint(rights(principal, c))]
     if container_id is not None and not seen:
         raise unknown(container_id)
     return seen
@@ -193,7 +205,7 @@ async def jobs_of(conn: Connection, principal: Principal, container_id: str | No
 
 def check_creation(principal: Principal, container_id: str) -> None:
     """``Forbidden`` unless the token may create a container with that name."""
-    require(principal, Scope.ADMIN)
+    require(principal, Scope.CREATE)
     if principal.containers is not None and container_id not in principal.containers:
         raise Forbidden(
             f"this token is limited to certain containers, and '{container_id}' is none of them"
@@ -226,10 +238,15 @@ def require_owner(principal: Principal) -> None:
         raise Forbidden("only the owner of this installation may create, list and revoke tokens")
 
 
-def check_grant(principal: Principal, scopes: Iterable[Scope]) -> None:
-    """``Forbidden`` for scopes that the caller's own token lacks."""
+async def check_grant(
+    conn: Connection, principal: Principal, scopes: Iterable[Scope], named: Sequence[str]
+) -> None:
+    """``Forbidden`` for scopes that the caller's own token lacks; ``NotFound`` or ``Forbidden`` for a named container
+    that the caller does not own: the new token would give rights there that the caller does not have."""
     for scope in scopes:
         require(principal, scope)
+    for container_id in named:
+        await owned(conn, principal, container_id)
 
 
 def require_operator(principal: Principal) -> None:
@@ -262,33 +279,61 @@ def closed(container_id: str, state: ContainerState) -> Conflict:
     )
 
 
+def rights(principal: Principal, container: Container) -> frozenset[Scope]:
+    """The scopes that the principal has in the container, as its state allows. Only owners see archived containers."""
+    if principal.containers is not None and container.id not in principal.containers:
+        return NO_RIGHTS
+    roles = container.manifest.acl.roles
+    given = principal.scopes & _role_rights(principal, roles)
+    if principal.granted_at is not None and container.created_at <= principal.granted_at:
+        given = principal.scopes
+    open_ = container.state is not ContainerState.ARCHIVED
+    return given if open_ or Scope.ADMIN in given or _named(principal, roles.owner) else NO_RIGHTS
+
+
+def _role_rights(principal: Principal, roles: Roles) -> frozenset[Scope]:
+    if _named(principal, roles.owner):
+        return frozenset(Scope)
+    if _named(principal, roles.writer):
+        return WRITER
+    return READER if _named(principal, roles.reader) else NO_RIGHTS
+
+
 async def _known(
     conn: Connection, principal: Principal, container_ids: Sequence[str]
 ) -> dict[str, Container]:
-    """The containers whose roles name the principal and which its token covers. The caller checks what the roles
-    allow."""
+    """The containers whose roles name the principal, or which its token names. The caller checks its rights there."""
     within = principal.containers
     looked_up = [one if within is None or one in within else NOTHING for one in container_ids]
-    return await containers.find(conn, looked_up, named=[principal.name, EVERYBODY])
+    names = [principal.name, EVERYBODY]
+    return await containers.find(conn, looked_up, named=names, granted=_granted(principal))
 
 
 async def _all(conn: Connection, principal: Principal) -> list[Container]:
-    return await containers.all_(conn, named=[principal.name, EVERYBODY])
+    names = [principal.name, EVERYBODY]
+    return await containers.all_(conn, named=names, granted=_granted(principal))
 
 
-def _not_owned(
-    principal: Principal, container_id: str, container: Container | None
+def _granted(principal: Principal) -> frozenset[str]:
+    if principal.granted_at is None or principal.containers is None:
+        return frozenset()
+    return principal.containers
+
+
+def _not_permitted(
+    principal: Principal, container_id: str, container: Container | None, scope: Scope
 ) -> NotFound | Forbidden:
     """A reader knows that the container exists and learns which right is missing; for others it does not exist."""
-    seen = container is not None and _may_see(principal, container)
-    if seen and Scope.READ in principal.scopes:
-        return _only_read(container_id)
+    if container is not None and Scope.READ in rights(principal, container):
+        return _only_read(principal, container_id, scope)
     return unknown(container_id)
 
 
-def _only_read(container_id: str) -> Forbidden:
+def _only_read(principal: Principal, container_id: str, scope: Scope) -> Forbidden:
+    role = "writer" if scope is Scope.WRITE else "owner"
     return Forbidden(
-        f"container '{container_id}' is read-only for you: its manifest's acl.roles.owner does not name you",
+        f"you lack the right '{scope.value}' in container '{container_id}': its owner adds '{principal.name}' to "
+        f"acl.roles.{role} of its manifest, or creates a token with that scope that names the container",
         container_id=container_id,
     )
 
@@ -303,21 +348,7 @@ def _requested_by(principal: Principal, requested_by: tuple[str, str] | None) ->
 
 
 def _may_see(principal: Principal, container: Container) -> bool:
-    """By the token's containers, the roles and the state: only owners see archived containers."""
-    if not _within(principal, container):
-        return False
-    roles = container.manifest.acl.roles
-    if container.state is ContainerState.ARCHIVED:
-        return _named(principal, roles.owner)
-    return _named(principal, (*roles.owner, *roles.reader))
-
-
-def _owns(principal: Principal, container: Container) -> bool:
-    return _within(principal, container) and _named(principal, container.manifest.acl.roles.owner)
-
-
-def _within(principal: Principal, container: Container) -> bool:
-    return principal.containers is None or container.id in principal.containers
+    return Scope.READ in rights(principal, container)
 
 
 def _named(principal: Principal, role: Iterable[str]) -> bool:

@@ -1,10 +1,12 @@
-"""The caller and the limits of its token. The manifests' roles decide the rest (``access``)."""
+"""The caller, and what its token allows. Without named containers the manifests' roles decide the rest (``access``)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, Self
 
+from latent_core.db.tokens import FoundToken
 from latent_core.domain.token import Scope, TokenView
 
 OWNER: Final = "local:you"
@@ -21,6 +23,10 @@ class Principal:
     """None: the token is not limited to containers, and the roles decide."""
     token_id: int | None = None
     """None: the owner's own token, which has no row."""
+    token_name: str | None = None
+    granted_at: datetime | None = None
+    """The token gives its scopes in ``containers`` without a role, in those that existed at this time: a container that
+    is created again later under the same id may belong to somebody else. None: roles are needed."""
 
     @classmethod
     def owner(cls) -> Self:
@@ -28,12 +34,14 @@ class Principal:
         return cls(OWNER, frozenset(Scope))
 
     @classmethod
-    def of(cls, token: TokenView) -> Self:
+    def of(cls, token: TokenView | FoundToken) -> Self:
         return cls(
             token.principal,
             frozenset(token.scopes),
             None if token.containers is None else frozenset(token.containers),
             token.id,
+            token.name,
+            None if token.containers is None or token.needs_role else token.created_at,
         )
 
     @property

@@ -144,7 +144,7 @@ class TokenRegistry:
             _check_live(found)
             if found.unnoted:
                 await tokens.note_use(conn, found.id)
-        return Principal(found.principal, found.scopes, found.containers, found.id)
+        return Principal.of(found)
 
 
 def _check_live(token: FoundToken | TokenView) -> None:

@@ -185,7 +185,7 @@ async def _one(shared: Gateway, session: ConsoleSession, job_id: int) -> dict[st
 async def _own(conn: Connection, session: ConsoleSession) -> frozenset[str]:
     """Containers whose jobs this user may change."""
     try:
-        found = await access.all_owned(conn, session.principal, scope=Scope.INGEST)
+        found = await access.all_permitted(conn, session.principal, Scope.WRITE)
     except Forbidden:  # a token that only reads
         return frozenset()
     return frozenset(c.id for c in found)

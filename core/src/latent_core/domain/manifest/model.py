@@ -286,6 +286,8 @@ class Display(_ManifestModel):
 
 class Roles(_ManifestModel):
     owner: list[str] = ["local:you"]
+    writer: list[str] = []
+    """May read, and add documents."""
     reader: list[str] = []
 
     @field_validator("owner")

@@ -63,7 +63,7 @@ ADD: Final = Tool(
         "Add one page or file to a container. A job fetches, parses and indexes it; the answer has its job_id. "
         "Adding the same source again replaces its earlier version."
     ),
-    scope=Scope.INGEST,
+    scope=Scope.WRITE,
     arguments=AddArguments,
     answer=ToolAddResult,
     run=add,
