@@ -46,7 +46,7 @@ async def embedding_server() -> AsyncIterator[EmbeddingServer]:
 async def installation(
     install_root: Path, embedding_server: EmbeddingServer, request: pytest.FixtureRequest
 ) -> AsyncIterator[Installation]:
-    """One running `latent up` for the tests of a module, which may set ``LEASE_SECONDS``."""
+    """One running `latent up` for the tests of a module, which may set ``LEASE_SECONDS`` and ``SETTINGS``."""
     inbox = install_root / f"inbox-{request.module.__name__.rpartition('.')[2]}"
     inbox.mkdir(mode=0o755)
     one = Installation(
@@ -57,6 +57,7 @@ async def installation(
             "LLC_INGEST_ROOTS": str(inbox),
             "LLC_LEASE_SECONDS": str(getattr(request.module, "LEASE_SECONDS", 5)),
             "LLC_WORKER_CONCURRENCY": "4",  # a remote embedder would be given more: a queue is to be seen
+            **getattr(request.module, "SETTINGS", {}),
         },
     )
     await one.start()

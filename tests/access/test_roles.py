@@ -530,7 +530,7 @@ TOOLS: Final[dict[str, ToolRow]] = {
     "containers_list": ToolRow({}, WITH_READ, WITH_READ),
     "containers_describe": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),
     "containers_search": ToolRow({"containers": ["{vault}"], "query": "glass"}, WITH_READ, READERS),
-    "containers_add": ToolRow(ADD, WITH_INGEST, WRITERS),
+    "documents_add": ToolRow(ADD, WITH_INGEST, WRITERS),
     "documents_get": ToolRow({"doc_id": "{doc_id}"}, WITH_READ, READERS, "doc_id"),
     "page_image": ToolRow({"doc_id": "{doc_id}", "page": 1}, WITH_READ, READERS, "doc_id"),
     "jobs_get": ToolRow({"job_id": "{job_id}"}, WITH_INGEST, READERS | {"ingester"}, "job_id"),

@@ -76,7 +76,7 @@ async def test_what_would_be_written_is_refused_with_a_remedy(harness: GatewayHa
         assert is_refused(answer, "Qdrant reported"), path
     arguments: dict[str, Any] = own | {"file_ref": harness.upload_id}
     answer_body = await harness.result(
-        "owner", "tools/call", name="containers_add", arguments=arguments
+        "owner", "tools/call", name="documents_add", arguments=arguments
     )
     assert answer_body["isError"]
     assert "Qdrant reported" in str(answer_body)
@@ -120,7 +120,7 @@ async def test_an_agents_call_that_meets_a_full_store_is_remembered_too(
     with monkeypatch.context() as patch:
         patch.setattr("latent_gateway.api.ingest.accept", full)
         answer_body = await harness.result(
-            "owner", "tools/call", name="containers_add", arguments=arguments
+            "owner", "tools/call", name="documents_add", arguments=arguments
         )
     assert "disk of" in str(answer_body)
     assert is_refused(

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "token": "Create, list and revoke tokens.",
     "audit": "Print who changed what, newest first.",
     "ingest": "Ingest files and folders into a container.",
+    "remember": "Add a note to a container.",
     "search": "Find passages in one or several containers.",
     "open": "Open the page image of a hit in the default viewer.",
     "jobs": "List, show, watch, cancel and requeue jobs.",

@@ -148,6 +148,14 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         *,
         file_ref: str | None = None,
         uri: str | None = None,
+        text: str | None = None,
+        title: str | None = None,
+        name: str | None = None,
+        session: str | None = None,
+        expires_at: datetime | None = None,
+        if_version: int | None = None,
+        supersedes: UUID | None = None,
+        wait_seconds: float = 0,
         modality: str = "auto",
         source_uri: str | None = None,
         filename: str | None = None,
@@ -156,11 +164,20 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
     ) -> AddAnswer:
-        """Ingest an upload (``file_ref``) or a web address (``uri``). With ``rebuild``, also if it is unchanged."""
+        """Ingest an upload (``file_ref``), a web address (``uri``) or a note (``text``), which ``name`` identifies. With
+        ``rebuild``, also if it is unchanged."""
         body = {
             "container_id": container_id,
             "file_ref": file_ref,
             "uri": uri,
+            "text": text,
+            "title": title,
+            "name": name,
+            "session": session,
+            "expires_at": expires_at.isoformat() if expires_at else None,
+            "if_version": if_version,
+            "supersedes": str(supersedes) if supersedes else None,
+            "wait_seconds": wait_seconds or None,
             "modality": modality,
             "source_uri": source_uri,
             "filename": filename,
@@ -171,7 +188,12 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(
-            AddAnswer, "POST", "/v1/containers/add", json=given, repeatable=True
+            AddAnswer,
+            "POST",
+            "/v1/containers/add",
+            json=given,
+            # A note of which another version is current by now would be refused the second time.
+            repeatable=if_version is None,
         )
 
     async def listing(

@@ -195,6 +195,10 @@ class Settings(BaseSettings):
         "LLC_QUOTA_UPLOAD_BYTES_PER_DAY", default=50 * GIGABYTE, minimum=0, maximum=2**60
     )
     """Per token, from midnight to midnight UTC."""
+    quota_notes_per_day: int = _named(
+        "LLC_QUOTA_NOTES_PER_DAY", default=5000, minimum=0, maximum=10**9
+    )
+    """Notes that a token adds, from midnight to midnight UTC. 0: no limit."""
     quota_queued_jobs: int = _named(
         "LLC_QUOTA_QUEUED_JOBS", default=50_000, minimum=0, maximum=10**9
     )

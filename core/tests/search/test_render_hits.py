@@ -64,6 +64,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
                     "sha256",
                 ),
                 *("parent_id", "original", "mapped"),
+                *("written_by", "superseded_by", "superseded_at"),
             )
         ),
         "id": UUID(int=2),
@@ -80,6 +81,8 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         "offset_end": len(text),
         "heading_path": [],
         "created_at": NOW,
+        "origin": "file",
+        "written_at": NOW,
         "doc_meta": {},
         "meta": {},
         "generation": 1,

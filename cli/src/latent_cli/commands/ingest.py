@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -22,11 +25,14 @@ from latent_core.settings import load_settings
 
 app = command_app()
 
+STDIN: Final = "-"
+
 
 @app.command()
 def ingest(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Files, folders, or http(s) addresses.")
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, folders, http(s) addresses, or - for stdin."),
     ],
     container: InContainer,
     uri: Annotated[
@@ -70,6 +76,30 @@ def ingest(
     of vanished files are deleted. A .latentignore file in gitignore syntax excludes files. A sidecar
     a.md.meta.yaml holds meta of a.md.
     """
+    if STDIN in paths:
+        if len(paths) > 1 or watch or dry_run:
+            raise Invalid(
+                "- reads one document from stdin; give no other path, --watch or --dry-run"
+            )
+        with TemporaryDirectory() as folder:
+            file = read_stdin(Path(folder))
+            given_uri = uri or f"file:///{file.name}"
+            ingest(
+                [str(file)],
+                container,
+                given_uri,
+                root,
+                meta,
+                meta_file,
+                keep_vanished,
+                rebuild,
+                dry_run,
+                watch,
+                wait,
+                timeout,
+                as_json,
+            )
+        return
     sources = plan(paths, uri=uri, root=root)
     given = _meta_of(meta or [], meta_file)
     if watch:
@@ -90,6 +120,16 @@ def ingest(
     else:
         show_report(answers(), report)
     exit_for(report.jobs)
+
+
+def read_stdin(folder: Path) -> Path:
+    """Standard input as a file below ``folder``, named by its content: the same input twice is one document."""
+    content = sys.stdin.buffer.read()
+    if not content.strip():
+        raise Invalid("standard input is empty")
+    file = folder / f"stdin-{hashlib.sha256(content).hexdigest()[:16]}.txt"
+    file.write_bytes(content)
+    return file
 
 
 def _rehearse(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from latent_core.db.connection import Connection
+from latent_core.db.connection import Connection, only_row
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,11 @@ SELECT bytes FROM uploaded_bytes WHERE who = %(who)s AND day = (now() AT TIME ZO
 """
 
 COUNT: Final = """
-INSERT INTO uploaded_bytes (who, day, bytes) VALUES (%(who)s, (now() AT TIME ZONE 'UTC')::date, %(bytes)s)
-ON CONFLICT (who, day) DO UPDATE SET bytes = uploaded_bytes.bytes + EXCLUDED.bytes
+INSERT INTO uploaded_bytes (who, day, bytes, notes)
+VALUES (%(who)s, (now() AT TIME ZONE 'UTC')::date, %(bytes)s, %(notes)s)
+ON CONFLICT (who, day)
+DO UPDATE SET bytes = uploaded_bytes.bytes + EXCLUDED.bytes, notes = uploaded_bytes.notes + EXCLUDED.notes
+RETURNING notes
 """
 
 FORGET: Final = """
@@ -106,7 +109,13 @@ async def uploaded_today(conn: Connection, who: str) -> int:
 
 
 async def count_upload(conn: Connection, who: str, size: int) -> None:
-    await conn.execute(COUNT, {"who": who, "bytes": size})
+    await conn.execute(COUNT, {"who": who, "bytes": size, "notes": 0})
+
+
+async def count_note(conn: Connection, who: str, size: int) -> int:
+    """Count a note; returns their number since midnight UTC."""
+    row = await only_row(await conn.execute(COUNT, {"who": who, "bytes": size, "notes": 1}))
+    return int(row["notes"])
 
 
 async def forget_usage(conn: Connection) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -23,6 +24,29 @@ class DocumentState(StrEnum):
     """Accepted, nothing visible yet."""
     LIVE = "live"
     DELETED = "deleted"
+
+
+class Origin(StrEnum):
+    """Where the content of a document comes from."""
+
+    PERSON = "person"
+    """A note or conversation that a person added."""
+    AGENT = "agent"
+    """A note or conversation that an agent added."""
+    WEB = "web"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who added the newest content of a document."""
+
+    origin: Origin
+    written_by: str
+    """The principal."""
+    token_name: str | None = None
+    """None for the owner's own token."""
+    session: str | None = None
 
 
 class DocumentView(BaseModel):
@@ -47,6 +71,22 @@ class DocumentView(BaseModel):
     first_fetched_at: datetime | None
     fetched_at: datetime | None
     updated_at: datetime
+    origin: Origin = Origin.FILE
+    written_by: str | None = None
+    """The principal that added its newest content; None if it was not recorded."""
+    token_name: str | None = None
+    """The token that it used; None for the owner's own."""
+    written_at: datetime | None = None
+    session: str | None = None
+    version: int = 1
+    """Of a note: how many texts were accepted under its name."""
+    superseded_by: UUID | None = None
+    """A newer document that replaces what this one says."""
+    superseded_at: datetime | None = None
+    """Since then only searches with ``include_superseded`` find it."""
+    expires_at: datetime | None = None
+    restorable_until: datetime | None = None
+    """Of a deleted document: until then it can be restored."""
     meta: dict[str, Any] = {}
 
 

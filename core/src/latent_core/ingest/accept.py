@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import documents
-from latent_core.db.documents.documents import SourceInfo
+from latent_core.db.documents.documents import SourceInfo, Written
+from latent_core.domain.document import Author, Origin
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobKind, NewJob
@@ -32,6 +33,31 @@ class Validators(BaseModel):
     """The address after redirects; the validators are sent only there."""
     mime: str
     filename: str
+
+
+class Writing(BaseModel):
+    """Who adds the content, and until when it is kept; written to the document with its publication."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    origin: Origin
+    written_by: str
+    token_name: str | None = None
+    session: str | None = None
+    written_at: datetime
+    expires_at: datetime | None = None
+
+    @classmethod
+    def of(cls, author: Author, expires_at: datetime | None = None) -> Self:
+        """By the author, now."""
+        return cls(
+            origin=author.origin,
+            written_by=author.written_by,
+            token_name=author.token_name,
+            session=author.session,
+            written_at=datetime.now(UTC),
+            expires_at=expires_at,
+        )
 
 
 class IngestPayload(BaseModel):
@@ -62,6 +88,8 @@ class IngestPayload(BaseModel):
     """The recipe at acceptance. A refusal is valid while the recipe is unchanged."""
     rebuild: bool = False
     """Rebuild even if nothing that determines the chunks has changed."""
+    writing: Writing | None = None
+    """None: the author stays the same, as when a document is ingested again from its original."""
     offset: int = 0
     """Byte offset at which a corpus job continues; ``line`` is the line number there."""
     line: int = 1
@@ -69,6 +97,15 @@ class IngestPayload(BaseModel):
     failures: int = 0
     nameless: int = 0
     """Failed records without an id."""
+
+    @property
+    def written_by(self) -> Written | None:
+        """For the document's row."""
+        if self.writing is None:
+            return None
+        by = self.writing
+        author = Author(by.origin, by.written_by, by.token_name, by.session)
+        return Written(author, by.written_at, by.expires_at)
 
 
 def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> IngestPayload:
@@ -94,6 +131,7 @@ def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> 
 class AcceptedSource:
     doc_id: UUID
     job_id: JobId
+    request: int
 
 
 async def accept(
@@ -119,4 +157,4 @@ async def accept(
             principal=principal,
         ),
     )
-    return AcceptedSource(source.doc_id, job_id)
+    return AcceptedSource(source.doc_id, job_id, request)

@@ -19,7 +19,7 @@ from latent_core.bm25.exact import signature
 from latent_core.bm25.packing import ChunkTerms, Tfs
 from latent_core.db import containers
 from latent_core.db.connection import Connection
-from latent_core.db.documents import chunks, documents, duplicates, pages
+from latent_core.db.documents import chunks, documents, duplicates, notes, pages
 from latent_core.db.documents.chunks import NewChunkRow
 from latent_core.db.documents.documents import LiveGeneration
 from latent_core.db.documents.pages import BlobRef, PageRow
@@ -142,7 +142,10 @@ async def publish(
     live_in = await live_collection(conn, container_id, made_by)
     if any(s.chunks and s.written and live_in not in s.written for s in staged):
         raise switched(container_id)
-    before = await documents.lock(conn, [s.doc_id for s in staged])
+    ids = [s.doc_id for s in staged]
+    predecessors = await notes.predecessors(conn, {s.doc_id: s.request for s in staged})
+    locked = await documents.lock(conn, [*ids, *predecessors])
+    before = {doc: locked[doc] for doc in ids if doc in locked}
     replaced = [doc for doc, live in before.items() if live is not None]
     lengths: dict[UUID, list[tuple[int, int]]] = {}
     for doc, chunk_no, length in await chunks.live_lengths(conn, replaced) if replaced else ():
@@ -165,6 +168,8 @@ async def publish(
         [*(c.chunk.chunk_no for s in now_live for c in s.chunks), *dict(dead_chunks)],
     )
     done = frozenset(s.doc_id for s in now_live)
+    if predecessors:
+        await notes.hide(conn, predecessors, done)
     return PublicationResult(now_live=done, refused=frozenset(s.doc_id for s in staged) - done)
 
 

@@ -188,7 +188,9 @@ class ContainerSearch:
             return this
         if self._plan.dedup:
             async with self._stores.db.reading() as conn:
-                live_count = await documents.live_count(conn, self._part.container.id, needed)
+                live_count = await documents.live_count(
+                    conn, self._part.container.id, needed, superseded=self._plan.include_superseded
+                )
             this = replace(this, exhausted=self._distinct() >= live_count)
         if not this.is_last and self._budget.widening.is_over:
             this = replace(this, stopped=True)
@@ -357,7 +359,13 @@ class ContainerSearch:
             return
         chunk_nos = np.array(unknown, dtype=np.int64)
         async with self._stores.db.reading() as conn:
-            live = await chunks.live(conn, self._part.container.id, chunk_nos, self._part.condition)
+            live = await chunks.live(
+                conn,
+                self._part.container.id,
+                chunk_nos,
+                self._part.condition,
+                superseded=self._plan.include_superseded,
+            )
         live = await self._meeting_constraints(live, scope)
         judged.update((chunk_no, live.get(chunk_no)) for chunk_no in unknown)
         self.result.add_timing("join", perf_counter() - begun)

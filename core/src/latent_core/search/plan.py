@@ -136,6 +136,7 @@ class SearchPlan:
     max_chars: int | None
     explain: bool
     dedup: bool
+    include_superseded: bool
     deadline_seconds: float
     diagnostics: bool
 
@@ -181,6 +182,7 @@ def make_plan(
         max_chars=request.max_chars,
         explain=request.explain,
         dedup=request.dedup,
+        include_superseded=request.include_superseded,
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
         diagnostics=_shows_diagnostics(request, chosen),
     )

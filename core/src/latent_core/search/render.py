@@ -21,6 +21,7 @@ from latent_core.db.documents.chunk_texts import NeighbourRow
 from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
+from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Display
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hydrate import HydratedRows
@@ -152,6 +153,11 @@ def _hit(
         source_uri=row.uri,
         why=_why(retrieved, row.chunk_no),
         timestamps=_times(row),
+        origin=Origin(row.origin),
+        written_by=row.written_by,
+        written_at=row.written_at,
+        superseded_by=row.superseded_by,
+        superseded_at=row.superseded_at,
         modified_at=row.source_modified_at,
         fetched_at=row.fetched_at,
         indexed_at=row.created_at,

@@ -194,7 +194,8 @@ class SearchService:
         """
         documents = {r.plan.container.id: r.documents for r in retrieved}
         page = HitPage()
-        start, collapsed = plan.offset, not plan.dedup
+        # A text and the one that supersedes it are often alike, and who requests both wants to see both.
+        start, collapsed = plan.offset, not plan.dedup or plan.include_superseded
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True

@@ -16,14 +16,16 @@ from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks as chunk_rows, documents, duplicates
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.chunk import Matrix, Modality
+from latent_core.domain.document import Origin
 from latent_core.domain.errors import Conflict
-from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.ids import PointId, document_id, point_id
+from latent_core.domain.note import is_note
 from latent_core.ingest.publish import live_collection, switched
 from latent_core.ingest.stage import Checkpoint, stage_points
 from latent_core.transfer.batches import ArchiveBatch
 from latent_core.transfer.import_container import hold_open
 from latent_core.transfer.import_rows import StepRows
-from latent_core.transfer.records import ChunkRecord
+from latent_core.transfer.records import ChunkRecord, DocumentRecord
 from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step
 from latent_core.vectors.port import Points, VectorIndex
 
@@ -235,6 +237,9 @@ async def _refer(
 def _live(target: ImportTarget, one: SelectedDocumentRows) -> dict[str, Any]:
     record, made_here = one.record, target.recipe
     current = record.recipe is not None and made_here is not None
+    superseded_by = (
+        document_id(target.container.id, record.superseded_by) if record.superseded_by else None
+    )
     return {
         "id": one.doc_id,
         "generation": one.generation,
@@ -255,4 +260,26 @@ def _live(target: ImportTarget, one: SelectedDocumentRows) -> dict[str, Any]:
         "first_fetched_at": record.first_fetched_at,
         "recipe": f"{made_here}{record.recipe}" if current else None,
         "given_meta": record.given_meta,
+        "origin": _origin(record).value,
+        "written_by": record.written_by,
+        "token_name": record.token_name,
+        "written_at": record.written_at or record.created_at,
+        "session": record.session,
+        "version": record.version,
+        "superseded_by": superseded_by,
+        "superseded_at": record.superseded_at if superseded_by is not None else None,
+        "expires_at": record.expires_at,
+        "accepted_sha256": _accepted(record),
     }
+
+
+def _accepted(record: DocumentRecord) -> str | None:
+    """The text of a note, if the archive has its bytes."""
+    has_bytes = any(ref.role == "original" for ref in record.refs)
+    return record.sha256 if has_bytes and is_note(record.uri) else None
+
+
+def _origin(record: DocumentRecord) -> Origin:
+    """Archives from before origins were recorded tell web pages by their addresses."""
+    web = record.uri.startswith(("http://", "https://"))
+    return Origin.WEB if web and record.origin is Origin.FILE else record.origin

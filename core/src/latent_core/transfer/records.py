@@ -24,6 +24,7 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain.chunk import BlockType, Modality, SourceType
+from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Manifest
 
 FORMAT: Final = "latent-container"
@@ -127,6 +128,16 @@ class DocumentRecord(_Record):
     first_fetched_at: datetime | None
     fetched_at: datetime
     created_at: datetime
+    origin: Origin = Origin.FILE
+    written_by: str | None = None
+    token_name: str | None = None
+    written_at: datetime | None = None
+    session: str | None = None
+    version: Annotated[int, Field(ge=1)] = 1
+    superseded_by: str | None = None
+    """The uri of the document that replaces it."""
+    superseded_at: datetime | None = None
+    expires_at: datetime | None = None
     refs: list[RefRecord] = Field(default_factory=list)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
@@ -9,16 +10,36 @@ from pydantic import BaseModel, Field
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import DocumentView
+from latent_core.domain.note import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from latent_core.domain.text import Meta, Text
 from latent_core.wire.base import MAX_PATH, Envelope, Moment, PagedEnvelope, RequestBody, SourceUri
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.search import MAX_CONTAINERS, MAX_QUERY_CHARS, MAX_TOP_K
+
+MAX_WAIT_SECONDS: Final = 5.0
 
 
 class AddBody(RequestBody):
     container_id: Text
     uri: Annotated[Text | None, Field(max_length=MAX_PATH)] = None
     file_ref: Annotated[Text | None, Field(max_length=MAX_PATH)] = None
+    text: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT_CHARS)] = None
+    """A note in Markdown, instead of a source."""
+    title: Annotated[Text | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
+    """Of a note."""
+    name: Annotated[Text | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
+    """Of a note: adding another text under the same name replaces it and keeps the former one as a version. Default:
+    derived from the text."""
+    session: Annotated[Text | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
+    """The session in which it was added."""
+    expires_at: Moment | None = None
+    """When it is deleted; default never."""
+    if_version: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """Of a note: accept it only if this version is current; 0: only if there is none."""
+    supersedes: UUID | None = None
+    """Of a note: a document of the container that it replaces. That one is kept, out of search."""
+    wait_seconds: Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS)] = 0
+    """Seconds to wait until it is searchable."""
     modality: Literal["auto", "text", "image"] = "auto"
     source_uri: SourceUri | None = None
     filename: Annotated[str | None, Field(max_length=1024)] = None
@@ -29,9 +50,28 @@ class AddBody(RequestBody):
     """Ingest again even if nothing has changed; the live version stays until the new one is published."""
 
 
+class NearestNote(BaseModel):
+    """A note of the container that is about the same as a new one."""
+
+    doc_id: UUID
+    title: str
+    written_at: datetime | None
+    written_by: str | None
+
+
 class AddAnswer(JobAccepted):
     doc_id: UUID
     source_uri: str
+    searchable: bool = False
+    """Whether searches find this content now."""
+    note_version: int = 1
+    """How many texts were accepted under the name of the note."""
+    replaced: UUID | None = None
+    """The document that keeps the former text of this name."""
+    masked: dict[str, int] = {}
+    """Kinds of secrets that were masked in the text, with their number."""
+    nearest: list[NearestNote] = []
+    """Up to three notes of the container that are nearest in meaning."""
 
 
 class DocumentPage(PagedEnvelope):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Fusion, SearchMode
 from latent_core.domain.text import Text
 from latent_core.wire.base import Envelope
@@ -130,6 +131,13 @@ class Hit(BaseModel):
     why: list[Reason] = Field(default_factory=list)
     timestamps: list[datetime] = Field(default_factory=list)
     """Modified, fetched, indexed: the known ones, in this order."""
+    origin: Origin = Origin.FILE
+    written_by: str | None = None
+    """The principal that added the document; None if it was not recorded."""
+    written_at: datetime | None = None
+    superseded_by: UUID | None = None
+    """The newer document that replaces this one."""
+    superseded_at: datetime | None = None
     modified_at: datetime | None = None
     fetched_at: datetime | None = None
     indexed_at: datetime | None = None
@@ -182,6 +190,8 @@ class SearchRequest(BaseModel):
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
     dedup: bool = True
     """One hit per document; the others are listed under it."""
+    include_superseded: bool = False
+    """Also find documents that a newer one replaces."""
     neighbours: Annotated[int, Field(ge=0, le=MAX_NEIGHBOURS)] = 0
     """Chunks of the document before and after each hit that are shown with it."""
     detail: Detail = "full"

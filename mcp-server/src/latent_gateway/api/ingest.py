@@ -18,20 +18,23 @@ from latent_core.db.documents.documents import SourceInfo
 from latent_core.domain.chunk import Modality
 from latent_core.domain.document import accepted_meta, given_digest
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
-from latent_core.domain.job import JobKind
+from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.note import is_note
 from latent_core.domain.text import trouble
 from latent_core.domain.versions import recipe
 from latent_core.domain.web_address import WebAddress, check_port
-from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, accept
+from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, Writing, accept
 from latent_core.settings import Settings
 from latent_core.wire.base import MAX_URI_BYTES
 from latent_core.wire.documents import AddAnswer, AddBody
+from latent_gateway.api.notes import accept_text, author_of, check_replaceable
+from latent_gateway.api.sse import ended
 from latent_gateway.api.uploads import guess_mime, safe_filename
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.auth.principal import Principal
-from latent_gateway.context import Caller, Gateway, RequestId, Shared
+from latent_gateway.context import BlobLinks, Caller, Gateway, RequestId, Shared, SignedLinks
 from latent_gateway.envelope import json_answer
 
 
@@ -72,11 +75,38 @@ class SourceBytes:
 
 
 @router.post("/v1/containers/add", response_model=AddAnswer, status_code=202)
-async def add(body: AddBody, shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """Accept an upload, a file below an ingest root, or a web page. After the answer, it is stored durably."""
+async def add(
+    body: AddBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
+) -> Response:
+    """Accept a note, an upload, a file below an ingest root, or a web page. After the answer, it is stored durably."""
     return json_answer(
-        await accept_source(body, shared, caller, request_id), request_id, status=202
+        await accepted(body, shared, caller, request_id, links), request_id, status=202
     )
+
+
+async def accepted(
+    body: AddBody, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
+) -> AddAnswer:
+    """The stored document and its job; after ``wait_seconds`` at most, with whether it is searchable."""
+    if body.text is not None:
+        answer = await accept_text(body, shared, caller, request_id, links)
+    else:
+        _check_no_note_fields(body)
+        answer = await accept_source(body, shared, caller, request_id)
+    if not body.wait_seconds:
+        return answer
+    job = await ended(shared.stack, answer.job_id, body.wait_seconds)
+    done = job is not None and job.state is JobState.DONE
+    issues = [job.cause] if job is not None and job.cause is not None and not done else []
+    return answer.model_copy(update={"searchable": done, "issues": [*answer.issues, *issues]})
+
+
+def _check_no_note_fields(body: AddBody) -> None:
+    named = [
+        f for f in ("title", "name", "if_version", "supersedes") if getattr(body, f) is not None
+    ]
+    if named:
+        raise Invalid(f"{named[0]} is only for notes: give text, or leave {named[0]} out")
 
 
 async def accept_source(
@@ -113,10 +143,13 @@ async def accept_source(
             given_meta=given_digest(body.meta),
             recipe=recipe(container.manifest),
             rebuild=body.rebuild,
+            writing=Writing.of(author_of(caller, uri, session=body.session), body.expires_at),
         )
+        await check_replaceable(conn, caller, container, uri)
+        author = author_of(caller, uri, session=body.session)
         accepted = await accept(
             conn,
-            SourceInfo(container.id, uri, source.mime),
+            SourceInfo(container.id, uri, source.mime, author=author, expires_at=body.expires_at),
             payload,
             kind=_kind(name, source.mime),
             principal=caller.name,
@@ -148,7 +181,7 @@ def _reference(body: AddBody) -> str | WebAddress:
     given = [value for value in (body.uri, body.file_ref) if value]
     if len(given) != 1:
         raise Invalid(
-            "give one source: either file_ref (an upload's id, or a path below an ingest root) or uri"
+            "give one source: text, file_ref (an upload's id, or a path below an ingest root) or uri"
         )
     if body.uri is None:
         return given[0]
@@ -187,6 +220,8 @@ def _scheme(uri: str) -> str:
 
 def _canonical(uri: str) -> str:
     """A source uri in its stored form; ``Invalid`` if it looks like a path on the server."""
+    if is_note(uri):
+        raise Invalid(f"source_uri '{uri[:80]}' is reserved for notes: give text instead of a file")
     if trouble(uri) is not None or not _scheme(uri):
         raise Invalid(f"source_uri '{uri[:80]}' is not a uri such as file:///notes/a.md")
     if len(uri.encode()) > MAX_URI_BYTES:

@@ -71,6 +71,7 @@ class Quotas:
     def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
         self._requests = settings.quota_requests_per_min
         self._bytes = settings.quota_upload_bytes_per_day
+        self._notes = settings.quota_notes_per_day
         self._jobs = settings.quota_queued_jobs
         self._queue = settings.max_queued_jobs
         self._clock = clock
@@ -105,6 +106,19 @@ class Quotas:
         if left <= 0 or declared > left:
             raise self.out_of_bytes()
         return left
+
+    async def take_note(self, conn: Connection, principal: Principal, size: int) -> None:
+        """Count a note of ``size`` bytes in the transaction that accepts it; ``RateLimited``, which undoes both, if it is
+        one too many today."""
+        if principal.is_owner:
+            return
+        count = await uploads.count_note(conn, identity(principal), size)
+        if self._notes and count > self._notes:
+            raise RateLimited(
+                f"your token has added {self._notes} notes today, UTC, which is the limit (LLC_QUOTA_NOTES_PER_DAY): "
+                "continue tomorrow",
+                retry_after=_seconds_to_midnight(),
+            )
 
     async def count_upload(self, conn: Connection, principal: Principal, size: int) -> None:
         if self._bytes and not principal.is_owner:

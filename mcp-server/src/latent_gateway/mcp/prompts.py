@@ -79,7 +79,7 @@ def _add(given: Mapping[str, str]) -> str:
     return (
         f"Add {given['source'].strip()} to the container '{given['container'].strip()}' and check that search finds it.\n"
         "1. containers_describe: does the container exist, and when was its last ingest?\n"
-        "2. containers_add with that source as uri.\n"
+        "2. documents_add with that source as uri.\n"
         "3. jobs_get with wait_seconds 50 until the job has ended. If it failed, report its cause and stop.\n"
         "4. documents_get with the job's doc_id: is the text complete, or is it a cookie banner, a login page, an empty shell?\n"
         "5. containers_search for one sentence that only this source has; it must be the first hit.\n"

@@ -10,7 +10,7 @@ from uuid import UUID
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
-from latent_core.db.documents import documents, pages
+from latent_core.db.documents import documents, notes, pages
 from latent_core.db.documents.documents import Attempt
 from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import Modality, SourceType
@@ -163,6 +163,9 @@ async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
         await finish(conn, ctx.job, result={"unchanged": True})
         if await containers.hold(conn, work.container.id) is None:
             return
+        doc_id = work.attempt.doc_id
+        predecessors = await notes.predecessors(conn, {doc_id: work.payload.request})
+        await documents.lock(conn, [doc_id, *predecessors])
         same = await documents.seen_unchanged(
             conn,
             work.attempt.doc_id,
@@ -176,6 +179,7 @@ async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
         )
         if not same:
             raise _LiveGenerationChanged
+        await notes.hide(conn, predecessors, [doc_id])
         # An import without blobs, or one that lacked this, left the document without it.
         await pages.refer_live(conn, work.attempt.doc_id, _original_ref(work))
         live = await pages.lacking_images(conn, work.attempt.doc_id)
@@ -286,6 +290,7 @@ def _staged(
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
+            written=payload.written_by,
         ),
         chunks=stored.chunks,
         written=stored.written,

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container, Space
+from latent_core.db.doctor import checks
+from latent_core.db.documents import documents
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.db.spaces import refresh_sources, space_points, spaces
 from latent_core.db.spaces.space_points import FIRST
@@ -317,6 +319,12 @@ async def _originals(work: RefreshJob) -> list[dict[str, Any]]:
 async def _enqueue(work: RefreshJob, row: dict[str, Any]) -> None:
     corpus = row["mime"] == CORPUS_MIME
     async with work.deps.stack.db.transaction() as conn:
+        if await containers.hold(conn, work.container.id) is None:
+            return
+        live = await documents.lock(conn, [row["id"]])
+        # Deleted, or a newer content is on its way, which this one must not replace.
+        if live.get(row["id"]) is None or await checks.awaited(conn, work.container.id, row["id"]):
+            return
         await accept(
             conn,
             SourceInfo(work.container.id, row["uri"], row["mime"]),

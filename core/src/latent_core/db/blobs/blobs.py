@@ -63,6 +63,9 @@ WHERE b.bucket = %(bucket)s AND b.touched_at < now() - make_interval(secs => %(o
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = b.bucket AND r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = b.bucket AND u.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = b.bucket AND a.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
+                  WHERE d.accepted_sha256 = b.sha256 AND c.bucket = b.bucket
+                    AND (d.deleted_at IS NULL OR d.restorable_until > now()))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')
@@ -81,6 +84,9 @@ STILL_UNREFERENCED: Final = """
 SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = %(bucket)s AND r.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = %(bucket)s AND u.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = %(bucket)s AND a.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
+                   WHERE d.accepted_sha256 = %(sha256)s AND c.bucket = %(bucket)s
+                     AND (d.deleted_at IS NULL OR d.restorable_until > now()))
    AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                    AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM jobs j JOIN blobs b ON b.bucket = %(bucket)s AND b.sha256 = %(sha256)s

@@ -44,6 +44,7 @@ RETURNING d.id, found.first, d.next_generation AS below
 NEVER_LIVE: Final = """
 SELECT d.id FROM documents d
 WHERE d.id = ANY(%(ids)s) AND d.deleted_at IS NULL AND d.live_generation IS NULL AND d.sha256 IS NULL
+  AND d.accepted_sha256 IS NULL
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id IN (d.id, d.parent_id) AND j.kind IN ('ingest', 'corpus')
                   AND j.state IN ('failed', 'cancelled')
                   AND coalesce((j.payload ->> 'request')::bigint, 0) >= d.floor_request)

@@ -34,7 +34,7 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s AND deleted_a
 # publication or deletion overtakes it. A publication sets ``sha256``, a deletion clears it.
 PENDING_WITHOUT_JOB: Final = """
 SELECT d.id, d.uri,
-       d.sha256 IS NOT NULL AND EXISTS (
+       d.accepted_sha256 IS NOT NULL OR d.sha256 IS NOT NULL AND EXISTS (
            SELECT 1 FROM documents o JOIN blob_refs r ON r.doc_id = o.id AND r.role = 'original'
            WHERE o.id = coalesce(d.parent_id, d.id) AND o.deleted_at IS NULL
              AND (r.generation = o.live_generation OR o.live_generation IS NULL AND r.sha256 = o.sha256)) AS has_original
@@ -125,6 +125,9 @@ WHERE b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = b.bucket AND r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = b.bucket AND u.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = b.bucket AND a.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
+                  WHERE d.accepted_sha256 = b.sha256 AND c.bucket = b.bucket
+                    AND (d.deleted_at IS NULL OR d.restorable_until > now()))
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state IN ('queued', 'running', 'failed', 'cancelled')
                   AND j.kind IN ('ingest', 'corpus') AND j.payload ->> 'sha256' = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.state = 'running' AND j.kind IN ('import', 'ingest')

@@ -9,16 +9,23 @@ from latent_core.db.connection import Connection
 
 # The original of a document, or of the corpus that it is a record of. If it is not live and was not deleted: the
 # original of the last live generation; any other would restore replaced contents.
+# The newest text of a note comes first: it may be newer than the live one.
 ORIGINAL: Final = """
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
+       d.accepted_sha256 AS sha256, d.mime AS blob_mime, coalesce(d.title, 'note') AS filename, 0 AS generation,
+       false AS corpus, true AS accepted
+FROM documents d
+WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND d.accepted_sha256 IS NOT NULL
+UNION ALL
+SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
        r.sha256, r.mime AS blob_mime, r.filename, r.generation,
-       EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
+       EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus, false AS accepted
 FROM documents target
 JOIN documents d ON d.id = coalesce(target.parent_id, target.id)
 JOIN blob_refs r ON r.doc_id = d.id AND r.role = 'original'
      AND (r.generation = d.live_generation OR d.live_generation IS NULL AND r.sha256 = d.sha256)
 WHERE target.id = %(doc_id)s AND d.deleted_at IS NULL
-ORDER BY r.generation DESC
+ORDER BY accepted DESC, generation DESC
 LIMIT 1
 """
 

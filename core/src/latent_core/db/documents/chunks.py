@@ -36,6 +36,7 @@ SELECT c.chunk_no, c.doc_id
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND (d.superseded_at IS NULL OR %(superseded)s) AND (d.expires_at IS NULL OR d.expires_at > now())
 """
 
 LIVE_FILTERED: Final = SQL("""
@@ -43,6 +44,7 @@ SELECT c.chunk_no, c.doc_id
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND (d.superseded_at IS NULL OR %(superseded)s) AND (d.expires_at IS NULL OR d.expires_at > now())
   AND {condition}
 """)
 
@@ -51,7 +53,7 @@ SELECT c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.sourc
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
        c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
        d.uri, d.title, d.language, d.external_id, d.sha256, d.source_modified_at, d.first_fetched_at, d.fetched_at,
-       d.meta AS doc_meta, d.parent_id, l.original,
+       d.meta AS doc_meta, d.parent_id, d.origin, d.written_by, d.written_at, d.superseded_by, d.superseded_at, l.original,
        (SELECT e.mapped FROM containers k JOIN spaces s ON s.id = k.live_space
         JOIN embedded e ON e.doc_id = d.id AND e.collection_id = coalesce(s.collection_id, s.id) AND e.generation = c.generation
         WHERE k.id = c.container_id) AS mapped,
@@ -214,6 +216,11 @@ class HitRow(PlaceRow):
     fetched_at: datetime | None
     doc_meta: dict[str, Any]
     parent_id: UUID | None
+    origin: str
+    written_by: str | None
+    written_at: datetime
+    superseded_by: UUID | None
+    superseded_at: datetime | None
     original: int | None
     mapped: bool | None
     """The live space holds a mapped vector of it; None without a row in ``embedded``."""
@@ -284,13 +291,19 @@ def _copied(row: NewChunkRow) -> tuple[Any, ...]:
 
 
 async def live(
-    conn: Connection, container_id: str, chunk_nos: NDArray[np.int64], condition: FilterCondition
+    conn: Connection,
+    container_id: str,
+    chunk_nos: NDArray[np.int64],
+    condition: FilterCondition,
+    *,
+    superseded: bool = False,
 ) -> dict[int, UUID]:
-    """Those of ``chunk_nos`` that are visible and pass ``condition``, each with its document.
+    """Those of ``chunk_nos`` that are visible and pass ``condition``, each with its document; with ``superseded``, also
+    those of documents that a newer one replaces.
 
     Every candidate of every channel must pass this join (DESIGN §7.2).
     """
-    values = {"container_id": container_id, "chunk_nos": chunk_nos}
+    values = {"container_id": container_id, "chunk_nos": chunk_nos, "superseded": superseded}
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         if condition.where is None:
             await cursor.execute(LIVE, values)

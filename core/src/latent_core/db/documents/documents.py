@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from latent_core.db.connection import Connection, only_row
-from latent_core.domain.document import DocumentView
+from latent_core.domain.document import Author, DocumentView
 from latent_core.domain.ids import document_id
 
 
@@ -24,6 +24,9 @@ class SourceInfo:
     mime: str
     external_id: str | None = None
     parent_id: UUID | None = None
+    author: Author | None = None
+    """Of a new document; that of an existing one changes when its new content is published."""
+    expires_at: datetime | None = None
 
     @property
     def doc_id(self) -> UUID:
@@ -49,12 +52,27 @@ class LiveGeneration:
     """Digest of the code and settings that made it (``latent_core.domain.versions``)."""
     given_meta: str | None = None
     """``doc_meta.given_digest`` of the meta its sender gave."""
+    written: Written | None = None
+    """None: the same author as before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Who added this content, when, and until when it is kept."""
+
+    author: Author
+    at: datetime
+    expires_at: datetime | None
 
 
 ACCEPT: Final = """
-INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request)
-VALUES (%(id)s, %(container_id)s, %(uri)s, %(mime)s, %(external_id)s, %(parent_id)s, 1)
-ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, updated_at = now(), request = documents.request + 1
+INSERT INTO documents (id, container_id, uri, mime, external_id, parent_id, request, origin, written_by, token_name,
+                       session, expires_at)
+VALUES (%(id)s, %(container_id)s, %(uri)s, %(mime)s, %(external_id)s, %(parent_id)s, 1,
+        coalesce(%(origin)s, CASE WHEN %(uri)s ~ '^https?://' THEN 'web' ELSE 'file' END), %(written_by)s,
+        %(token_name)s, %(session)s, %(expires_at)s)
+ON CONFLICT (id) DO UPDATE SET deleted_at = NULL, restorable_until = NULL, updated_at = now(),
+    request = documents.request + 1
 RETURNING request
 """
 
@@ -90,7 +108,14 @@ SET live_generation = %(generation)s, title = %(title)s, source_type = %(source_
     bytes = %(bytes)s, language = %(language)s, fingerprint = %(fingerprint)s, live_chunks = %(chunks)s,
     mime = %(mime)s, meta = %(meta)s::jsonb, validators = %(validators)s::jsonb, source_modified_at = %(modified_at)s, source_mtime_ns = %(mtime_ns)s,
     fetched_at = %(fetched_at)s, first_fetched_at = coalesce(first_fetched_at, %(fetched_at)s), updated_at = now(),
-    floor_request = %(request)s, recipe = %(recipe)s, given_meta = %(given_meta)s
+    floor_request = %(request)s, recipe = %(recipe)s, given_meta = %(given_meta)s,
+    origin = coalesce(%(origin)s, origin), written_by = coalesce(%(written_by)s, written_by),
+    token_name = CASE WHEN %(written)s THEN %(token_name)s ELSE token_name END,
+    session = CASE WHEN %(written)s THEN %(session)s ELSE session END,
+    written_at = coalesce(%(written_at)s, written_at),
+    expires_at = CASE WHEN %(written)s THEN %(expires_at)s ELSE expires_at END,
+    superseded_by = CASE WHEN sha256 <> %(sha256)s AND superseded_at IS NOT NULL THEN NULL ELSE superseded_by END,
+    superseded_at = CASE WHEN sha256 <> %(sha256)s THEN NULL ELSE superseded_at END
 WHERE id = %(id)s AND deleted_at IS NULL AND floor_generation <= %(generation)s AND floor_request <= %(request)s
   AND (live_generation IS NULL OR live_generation < %(generation)s)
 RETURNING id
@@ -121,6 +146,10 @@ TOMBSTONE: Final = """
 UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
     sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL, validators = NULL,
+    superseded_by = NULL, superseded_at = NULL, expires_at = NULL,
+    restorable_until = %(restorable_until)s,
+    accepted_sha256 = CASE WHEN %(restorable_until)s::timestamptz IS NULL THEN NULL
+                           ELSE coalesce(documents.accepted_sha256, documents.sha256) END,
     floor_generation = next_generation, request = overtaking.request, floor_request = overtaking.request
 FROM (
     SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request
@@ -135,7 +164,8 @@ VIEW: Final = """
 SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.parent_id, d.title, d.mime, d.source_type,
        CASE WHEN d.live_generation IS NULL THEN 'pending' ELSE 'live' END AS state, d.live_generation AS generation,
        d.live_chunks AS chunks, d.bytes, d.sha256, d.language, d.source_modified_at AS modified_at,
-       d.first_fetched_at, d.fetched_at, d.updated_at, d.meta,
+       d.first_fetched_at, d.fetched_at, d.updated_at, d.meta, d.origin, d.written_by, d.token_name, d.written_at,
+       d.session, d.version, d.superseded_by, d.superseded_at, d.expires_at, d.restorable_until,
        (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
 FROM documents d
 """
@@ -158,6 +188,7 @@ LIVE_COUNT: Final = """
 SELECT count(*) AS documents FROM (
     SELECT 1 FROM documents
     WHERE container_id = %(container_id)s AND live_generation IS NOT NULL AND deleted_at IS NULL AND live_chunks > 0
+      AND (superseded_at IS NULL OR %(superseded)s)
     LIMIT %(limit)s
 ) found
 """
@@ -170,10 +201,16 @@ async def accept(conn: Connection, source: SourceInfo) -> int:
 
     Returns the number of this request: of two requests, the one with the higher number decides what is live.
     """
+    author = source.author
     cursor = await conn.execute(
         ACCEPT,
         {
             "id": source.doc_id,
+            "origin": author.origin.value if author is not None else None,
+            "written_by": author.written_by if author is not None else None,
+            "token_name": author.token_name if author is not None else None,
+            "session": author.session if author is not None else None,
+            "expires_at": source.expires_at,
             "container_id": source.container_id,
             "uri": source.uri,
             "mime": source.mime,
@@ -273,9 +310,23 @@ async def publish(
             "validators": _json(live.validators),
             "recipe": live.recipe,
             "given_meta": live.given_meta,
+            **_written(live.written),
         },
     )
     return await cursor.fetchone() is not None
+
+
+def _written(written: Written | None) -> dict[str, Any]:
+    author = written.author if written is not None else None
+    return {
+        "written": written is not None,
+        "origin": author.origin.value if author is not None else None,
+        "written_by": author.written_by if author is not None else None,
+        "token_name": author.token_name if author is not None else None,
+        "session": author.session if author is not None else None,
+        "written_at": written.at if written is not None else None,
+        "expires_at": written.expires_at if written is not None else None,
+    }
 
 
 async def seen_unchanged(
@@ -334,9 +385,13 @@ class DeletionFloor:
     request: int
 
 
-async def tombstone(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, DeletionFloor]:
-    """Make documents invisible and overtake all their requests so far. Lock them first."""
-    cursor = await conn.execute(TOMBSTONE, {"ids": sorted(doc_ids)})
+async def tombstone(
+    conn: Connection, doc_ids: Sequence[UUID], restorable_until: datetime | None = None
+) -> dict[UUID, DeletionFloor]:
+    """Make documents invisible and overtake all their requests so far. Lock them first. Until ``restorable_until``
+    their newest bytes are kept."""
+    values = {"ids": sorted(doc_ids), "restorable_until": restorable_until}
+    cursor = await conn.execute(TOMBSTONE, values)
     return floors(await cursor.fetchall())
 
 
@@ -382,9 +437,11 @@ async def ages(
     }
 
 
-async def live_count(conn: Connection, container_id: str, limit: int) -> int:
-    """Visible documents with chunks, counted up to ``limit``."""
-    values = {"container_id": container_id, "limit": limit}
+async def live_count(
+    conn: Connection, container_id: str, limit: int, *, superseded: bool = False
+) -> int:
+    """Visible documents with chunks, counted up to ``limit``; with ``superseded``, those too."""
+    values = {"container_id": container_id, "limit": limit, "superseded": superseded}
     return int((await only_row(await conn.execute(LIVE_COUNT, values)))["documents"])
 
 

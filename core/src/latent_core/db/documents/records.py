@@ -20,7 +20,7 @@ SELECT r.id, %(container_id)s, r.uri, %(mime)s, r.external_id, %(parent_id)s, %(
 FROM unnest(%(ids)s::uuid[], %(uris)s::text[], %(external_ids)s::text[]) AS r (id, uri, external_id)
 ORDER BY r.id
 ON CONFLICT (id) DO UPDATE
-SET deleted_at = NULL, request = greatest(documents.request, excluded.request),
+SET deleted_at = NULL, restorable_until = NULL, request = greatest(documents.request, excluded.request),
     updated_at = CASE WHEN documents.deleted_at IS NULL THEN documents.updated_at ELSE now() END
 WHERE documents.floor_request <= %(request)s
 """

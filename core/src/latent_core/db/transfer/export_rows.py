@@ -14,7 +14,8 @@ DOCUMENTS: Final = """
 SELECT c.chunk_no AS first_chunk_no, d.id AS doc_id, d.live_generation AS generation, d.uri, p.uri AS parent_uri, d.external_id,
        d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.live_chunks, d.language, d.fingerprint, d.recipe,
        d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.first_fetched_at, d.fetched_at,
-       d.created_at
+       d.created_at, d.origin, d.written_by, d.token_name, d.written_at, d.session, d.version, CASE WHEN d.superseded_at <= %(begun)s THEN d.superseded_at END AS superseded_at,
+       d.expires_at, (SELECT s.uri FROM documents s WHERE s.id = d.superseded_by) AS superseded_by
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN documents p ON p.id = d.parent_id
@@ -29,7 +30,8 @@ WITHOUT_CHUNKS: Final = """
 SELECT d.id AS doc_id, d.live_generation AS generation, d.uri, p.uri AS parent_uri, d.external_id,
        d.mime, d.source_type, d.title, d.sha256, d.bytes, d.meta, d.live_chunks, d.language, d.fingerprint, d.recipe,
        d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.first_fetched_at, d.fetched_at,
-       d.created_at
+       d.created_at, d.origin, d.written_by, d.token_name, d.written_at, d.session, d.version, CASE WHEN d.superseded_at <= %(begun)s THEN d.superseded_at END AS superseded_at,
+       d.expires_at, (SELECT s.uri FROM documents s WHERE s.id = d.superseded_by) AS superseded_by
 FROM documents d
 LEFT JOIN documents p ON p.id = d.parent_id
 WHERE d.container_id = %(container_id)s AND d.live_generation IS NOT NULL AND d.deleted_at IS NULL

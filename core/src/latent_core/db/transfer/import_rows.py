@@ -59,7 +59,7 @@ FROM jsonb_to_recordset(%(documents)s::jsonb)
      AS r (id uuid, uri text, mime text, external_id text, parent_id uuid, created_at timestamptz)
 ORDER BY r.id
 ON CONFLICT (id) DO UPDATE
-SET deleted_at = NULL, updated_at = now(), request = documents.request + 1,
+SET deleted_at = NULL, restorable_until = NULL, updated_at = now(), request = documents.request + 1,
     next_generation = documents.next_generation + %(more)s
 RETURNING id, request, next_generation - 1 AS generation
 """
@@ -70,12 +70,18 @@ SET live_generation = r.generation, title = r.title, source_type = r.source_type
     language = r.language, fingerprint = r.fingerprint, live_chunks = r.chunks, mime = r.mime, meta = r.meta,
     validators = r.validators, source_modified_at = r.source_modified_at, source_mtime_ns = r.source_mtime_ns,
     fetched_at = r.fetched_at, first_fetched_at = least(d.first_fetched_at, r.first_fetched_at), updated_at = now(),
-    floor_request = r.request, recipe = r.recipe, given_meta = r.given_meta
+    floor_request = r.request, recipe = r.recipe, given_meta = r.given_meta, origin = r.origin,
+    written_by = r.written_by, token_name = r.token_name, written_at = coalesce(r.written_at, d.written_at),
+    session = r.session, version = greatest(d.version, r.version), superseded_by = r.superseded_by, superseded_at = r.superseded_at,
+    expires_at = r.expires_at, restorable_until = NULL,
+    accepted_sha256 = r.accepted_sha256
 FROM jsonb_to_recordset(%(documents)s::jsonb)
      AS r (id uuid, generation integer, request bigint, title text, source_type text, sha256 text, bytes bigint,
            language text, fingerprint text, chunks integer, mime text, meta jsonb, validators jsonb,
            source_modified_at timestamptz, source_mtime_ns bigint, fetched_at timestamptz,
-           first_fetched_at timestamptz, recipe text, given_meta text)
+           first_fetched_at timestamptz, recipe text, given_meta text, origin text, written_by text,
+           token_name text, written_at timestamptz, session text, version integer, superseded_by uuid,
+           superseded_at timestamptz, expires_at timestamptz, accepted_sha256 text)
 WHERE d.id = r.id AND d.deleted_at IS NULL AND d.floor_generation <= r.generation AND d.floor_request <= r.request
   AND (d.live_generation IS NULL OR d.live_generation < r.generation)
 RETURNING d.id

@@ -15,6 +15,7 @@ from typing import Any, Final, assert_never
 from uuid import UUID
 
 from latent_core.domain.chunk import Modality, SourceType
+from latent_core.domain.document import Origin
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters import values
 from latent_core.domain.filters.model import (
@@ -91,6 +92,10 @@ _COLUMNS: Final = {
             FilterOp.PREFIX,
         ),
         _column(Column.PAGE, values.page, *_EQUAL, *_ORDER, FilterOp.EXISTS),
+        _column(Column.ORIGIN, values.one_of(Origin), *_EQUAL),
+        _column(Column.WRITTEN_BY, values.text, *_EQUAL, FilterOp.EXISTS),
+        _column(Column.WRITTEN, values.moment, *_EQUAL, *_ORDER),
+        _column(Column.SESSION, values.text, *_EQUAL, FilterOp.EXISTS),
         _column(Column.MODIFIED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
         _column(Column.INGESTED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
         _Field(Column.MAX_AGE, (FilterOp.LTE,), lambda _, value: values.age(value), FilterOp.LTE),

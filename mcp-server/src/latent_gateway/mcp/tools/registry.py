@@ -36,6 +36,8 @@ TOOLS: Final = (
     refresh.REFRESH,
     export.EXPORT,
 )
+CONTRACT_NAMES: Final = {"containers.add": add.ADD}
+"""Names of the contract for tools that MCP lists under another name. Both can be called."""
 PAIR: Final = (chatgpt.SEARCH, chatgpt.FETCH)
 
 
@@ -50,15 +52,16 @@ router = APIRouter(tags=["mcp"])
 @router.get("/mcp/tools", response_model=ToolList)
 async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """The tools that this token may call."""
+    by_name = {tool.name: tool for tool in tools_of(shared.settings)} | CONTRACT_NAMES
     listed = [
         ToolView(
-            name=tool.name,
+            name=name,
             mcp_name=tool.wire_name,
             title=tool.title,
             description=tool.description,
             input_schema=schema_of(tool.arguments),
         )
-        for tool in tools_of(shared.settings)
+        for name, tool in by_name.items()
         if may(caller, tool)
     ]
     return json_answer(ToolList(tools=listed), request_id)

@@ -1,0 +1,236 @@
+"""Notes in a running installation: added, replaced, superseded, found by who wrote them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+from uuid import UUID, uuid4
+
+import pytest
+
+from latent_client import AsyncClient
+from latent_core.domain.document import Origin
+from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound, RateLimited
+from latent_core.domain.token import Scope
+from latent_core.wire.documents import AddAnswer
+from latent_core.wire.search import Hit
+from tests.http.test_http_surface import add, manifest, search, settled
+from tests.support.harness.installation import Installation
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LEASE_SECONDS: Final = 2
+AGENT: Final = "agent:ada"
+NOTES_PER_DAY: Final = 20
+SETTINGS: Final = {"LLC_QUOTA_NOTES_PER_DAY": str(NOTES_PER_DAY)}
+FERRY: Final = b"# Ferry\n\nThe ferry leaves at nine.\n"
+
+
+async def made(client: AsyncClient) -> str:
+    container = f"memory-{uuid4().hex[:8]}"
+    await client.create(manifest(container))
+    return container
+
+
+async def remember(client: AsyncClient, container: str, text: str, **note: Any) -> AddAnswer:
+    """Add a note and wait until it is searchable."""
+    added = await client.add(container, text=text, **note)
+    (job,) = await client.wait([added.job_id], timeout_seconds=60)
+    assert job.cause is None
+    return added
+
+
+async def hits(client: AsyncClient, container: str, query: str, **request: Any) -> list[Hit]:
+    answer = await search(client, container, query, top_k=10, **request)
+    return list(answer.hits)
+
+
+async def ferry(client: AsyncClient, container: str) -> UUID:
+    added = await add(client, container, "ferry.md", FERRY)
+    await client.wait([added.job_id], timeout_seconds=60)
+    return added.doc_id
+
+
+async def agent(
+    installation: Installation,
+    client: AsyncClient,
+    container: str,
+    *scopes: Scope,
+    name: str = AGENT,
+) -> AsyncClient:
+    created = await client.create_token(
+        name, name=uuid4().hex, scopes=list(scopes), containers=[container]
+    )
+    return installation.client(created.secret)
+
+
+async def test_a_note_is_found_with_who_wrote_it_and_when(
+    installation: Installation, client: AsyncClient
+) -> None:
+    container = await made(client)
+    async with await agent(installation, client, container, Scope.READ, Scope.WRITE) as ada:
+        added = await ada.add(
+            container,
+            text="The harbour lamp is green since May.",
+            title="Lamp",
+            session="s1",
+            wait_seconds=5,
+        )
+        assert added.source_uri.startswith(f"note:///{AGENT}/")
+        await client.wait([added.job_id], timeout_seconds=60)
+        (hit,) = await hits(ada, container, "which colour has the harbour lamp")
+        assert (hit.doc_id, hit.title, hit.origin, hit.written_by) == (
+            added.doc_id,
+            "Lamp",
+            Origin.AGENT,
+            AGENT,
+        )
+        assert hit.written_at is not None
+        shown = await client.document(container, added.doc_id)
+        assert (shown.session, shown.version, shown.written_by) == ("s1", 1, AGENT)
+        assert shown.token_name
+        assert await hits(client, container, "lamp", filters={"origin": {"ne": "agent"}}) == []
+        assert await hits(client, container, "lamp", filters={"session": "s1", "written_by": AGENT})
+
+
+async def test_the_same_text_twice_is_one_note(client: AsyncClient) -> None:
+    container = await made(client)
+    first = await remember(client, container, "Gulls sleep on the north cliff.")
+    second = await remember(client, container, "Gulls sleep on the north cliff.")
+    assert (second.doc_id, second.note_version, second.replaced) == (first.doc_id, 1, None)
+    assert len([d async for d in client.documents(container)]) == 1
+
+
+async def test_a_text_under_the_same_name_replaces_the_former_which_is_kept(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    first = await remember(client, container, "The key hangs behind the door.", name="key")
+    second = await remember(client, container, "The key lies in the boat shed.", name="key")
+    assert (second.doc_id, second.note_version) == (first.doc_id, 2)
+    assert second.replaced is not None
+    await settled(client, container)
+    found = await hits(client, container, "where is the key")
+    assert [hit.doc_id for hit in found] == [first.doc_id]
+    assert "boat shed" in (found[0].text or "")
+    everything = await hits(client, container, "where is the key", include_superseded=True)
+    assert {hit.doc_id for hit in everything} == {first.doc_id, second.replaced}
+    former = next(hit for hit in everything if hit.doc_id == second.replaced)
+    assert "behind the door" in (former.text or "")
+    assert former.superseded_by == first.doc_id
+    assert (await client.doctor(container)).clean
+
+
+async def test_texts_that_follow_each_other_faster_than_the_worker_are_all_kept(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    texts = [f"Reading {n}: the tide stands at {n} metres." for n in range(6)]
+    added = await asyncio.gather(*(client.add(container, text=t, name="tide") for t in texts))
+    assert sorted(one.note_version for one in added) == [1, 2, 3, 4, 5, 6]
+    await settled(client, container)
+    found = await hits(
+        client, container, "tide metres reading", include_superseded=True, dedup=False
+    )
+    assert {(hit.text or "").strip() for hit in found} == set(texts)
+    (current,) = await hits(client, container, "tide metres reading")
+    newest = max(added, key=lambda one: one.note_version)
+    assert (current.text or "").strip() == texts[added.index(newest)]
+
+
+async def test_of_two_writers_of_one_version_one_wins_and_the_other_is_refused_with_the_current_one(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    await remember(client, container, "Draft.", name="plan", if_version=0)
+    answers = await asyncio.gather(
+        *(client.add(container, text=f"Plan {n}.", name="plan", if_version=1) for n in range(2)),
+        return_exceptions=True,
+    )
+    (refused,) = [one for one in answers if isinstance(one, BaseException)]
+    assert isinstance(refused, Conflict)
+    assert refused.details["version"] == 2
+    assert "if_version 2" in refused.message
+    with pytest.raises(Conflict, match="without if_version"):
+        await client.add(container, text="x", name="unknown", if_version=3)
+
+
+async def test_a_superseded_document_is_found_until_its_successor_is_and_then_on_request(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    old = await ferry(client, container)
+    new = await remember(client, container, "The ferry leaves at ten.", supersedes=old)
+    assert [hit.doc_id for hit in await hits(client, container, "when does the ferry leave")] == [
+        new.doc_id
+    ]
+    both = await hits(client, container, "when does the ferry leave", include_superseded=True)
+    assert {hit.doc_id for hit in both} == {old, new.doc_id}
+    shown = await client.document(container, old)
+    assert (shown.superseded_by, shown.superseded_at is not None) == (new.doc_id, True)
+    with pytest.raises(Conflict, match="already superseded"):
+        await client.add(container, text="The ferry is cancelled.", supersedes=old)
+    with pytest.raises(NotFound, match="supersedes"):
+        await client.add(container, text="Nothing.", supersedes=uuid4())
+
+
+async def test_a_writer_replaces_only_its_own(
+    installation: Installation, client: AsyncClient
+) -> None:
+    container = await made(client)
+    old = await ferry(client, container)
+    async with await agent(installation, client, container, Scope.READ, Scope.WRITE) as ada:
+        with pytest.raises(Forbidden, match="scope 'delete'"):
+            await ada.add(container, text="At ten.", supersedes=old)
+        with pytest.raises(Forbidden, match="added by 'local:you'"):
+            await add(ada, container, "ferry.md", b"# Ferry\n\nAt eleven.\n")
+        with pytest.raises(Forbidden):
+            await ada.delete_document(container, old)
+        with pytest.raises(Invalid, match="reserved for notes"):
+            await add(ada, container, "x.md", b"x", source_uri="note:///local:you/x")
+    async with await agent(
+        installation, client, container, Scope.READ, Scope.WRITE, Scope.DELETE
+    ) as eve:
+        await eve.add(container, text="At ten.", supersedes=old)
+
+
+async def test_the_nearest_notes_are_named_and_not_merged(client: AsyncClient) -> None:
+    container = await made(client)
+    lamp = await remember(
+        client, container, "The harbour lamp shines green at night.", title="Lamp"
+    )
+    await remember(client, container, "Bread is baked on Fridays.", title="Bread")
+    added = await client.add(container, text="At night the harbour lamp shines red.")
+    assert added.nearest[0].doc_id == lamp.doc_id
+    assert added.nearest[0].title == "Lamp"
+    assert len(added.nearest) <= 3
+
+
+async def test_notes_are_limited_per_token_and_day(
+    installation: Installation, client: AsyncClient
+) -> None:
+    container = await made(client)
+    async with await agent(installation, client, container, Scope.WRITE) as ada:
+        for n in range(NOTES_PER_DAY):
+            await ada.add(container, text=f"Note {n}")
+        with pytest.raises(RateLimited, match="LLC_QUOTA_NOTES_PER_DAY"):
+            await ada.add(container, text="One more")
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        ({"text": "  "}, "empty"),
+        ({"text": "a\x00b"}, "U\\+0000"),
+        ({"text": "a", "uri": "https://example.com"}, "either text or a source"),
+        ({"text": "a", "expires_at": "2020-01-01T00:00:00Z"}, "has passed"),
+        ({"uri": "https://example.com", "name": "x"}, "only for notes"),
+    ],
+)
+async def test_a_note_that_cannot_be_one_is_refused_with_its_cause(
+    http: Any, client: AsyncClient, body: dict[str, Any], cause: str
+) -> None:
+    container = await made(client)
+    answer = await http.post("/v1/containers/add", json={"container_id": container, **body})
+    assert answer.status_code in (400, 422), answer.text
+    assert answer.json()["issues"][0]["code"] == "INVALID"
