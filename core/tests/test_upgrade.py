@@ -20,7 +20,7 @@ from latent_core.db.transfer.archives import ArchiveKind
 from latent_core.domain.ids import document_id
 
 DUMP: Final = Path(__file__).parents[2] / "tests" / "data" / "previous_revision.sql"
-"""Written by ``make revision-dump`` before the newest revision was made."""
+"""Authorship by ``make revision-dump`` before the newest revision was made."""
 LAMP: Final = document_id("museum", "file:///museum/lamp.md")
 MOVED: Final[dict[str, set[str]]] = {"tokens": {"scopes"}}
 """Columns that the newest revision takes away or changes, by table; what replaces them has its own test."""

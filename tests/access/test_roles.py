@@ -140,6 +140,15 @@ async def _delete_container(harness: GatewayHarness) -> RoleRequest:
     return RoleRequest(f"/v1/containers/{made['id']}", names=(made["id"],))
 
 
+async def _restore_document(harness: GatewayHarness) -> RoleRequest:
+    """A deleted note of the writer's."""
+    body = {"container_id": VAULT, "text": f"Note {harness.number()}"}
+    added = await harness.ask_json("writer", "POST", "/v1/containers/add", body=body)
+    path = f"/v1/containers/{VAULT}/documents/{added['doc_id']}"
+    await harness.ask_json("writer", "DELETE", path)
+    return RoleRequest(f"{path}/restore", names=(VAULT, added["doc_id"]))
+
+
 async def _delete_document(harness: GatewayHarness) -> RoleRequest:
     added = await harness.add(VAULT, f"doomed-{harness.number()}.md", b"soon gone")
     return RoleRequest(
@@ -262,6 +271,13 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ),
     ("DELETE", "/v1/containers/{container_id}/documents/{doc_id}"): Row(
         WRITE, _delete_document, (202,)
+    ),
+    ("GET", "/v1/containers/{container_id}/documents/{doc_id}/outline"): Row(
+        READ, plain(f"{CONTAINER}/documents/{{doc_id}}/outline", names="doc_id")
+    ),
+    ("GET", "/v1/containers/{container_id}/trash"): Row(WRITE, plain(f"{CONTAINER}/trash")),
+    ("POST", "/v1/containers/{container_id}/documents/{doc_id}/restore"): Row(
+        WRITE, _restore_document, (202,)
     ),
     ("GET", "/v1/containers/{container_id}/chunks"): Row(READ, plain(f"{CONTAINER}/chunks")),
     ("GET", "/v1/containers/{container_id}/chunks/stats"): Row(
@@ -518,6 +534,8 @@ class ToolRow:
     works: frozenset[str]
     """And those for whom it does what it is asked with the vault."""
     names: str = ""
+    build: Build | None = None
+    """Makes the arguments for each role, instead of ``arguments``."""
 
 
 READERS: Final = frozenset({"owner", "writer", "reader"})
@@ -526,11 +544,28 @@ WITH_INGEST: Final = WITH_READ | {"ingester"}
 WRITERS: Final = frozenset({"owner", "writer", "ingester"})
 WITH_ADMIN: Final = WITH_READ | {"admin"}
 OWNERS: Final = frozenset({"owner", "writer"})
+WITH_CREATE: Final = WITH_READ - {"ingester"}
+
+
+async def _note_to_delete(harness: GatewayHarness) -> RoleRequest:
+    body = {"container_id": VAULT, "text": f"Note {harness.number()}"}
+    added = await harness.ask_json("writer", "POST", "/v1/containers/add", body=body)
+    return RoleRequest("/", {"doc_id": added["doc_id"]}, names=(added["doc_id"],))
+
+
+async def _new_container(harness: GatewayHarness) -> RoleRequest:
+    return RoleRequest("/", {"id": f"made-{harness.number()}"})
+
+
 TOOLS: Final[dict[str, ToolRow]] = {
     "containers_list": ToolRow({}, WITH_READ, WITH_READ),
     "containers_describe": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),
     "containers_search": ToolRow({"containers": ["{vault}"], "query": "glass"}, WITH_READ, READERS),
+    "containers_create": ToolRow({}, WITH_CREATE, WITH_CREATE - {"narrowed"}, build=_new_container),
     "documents_add": ToolRow(ADD, WITH_INGEST, WRITERS),
+    "documents_list": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),
+    "documents_outline": ToolRow({"doc_id": "{doc_id}"}, WITH_READ, READERS, "doc_id"),
+    "documents_delete": ToolRow({}, WITH_INGEST, OWNERS, build=_note_to_delete),
     "documents_get": ToolRow({"doc_id": "{doc_id}"}, WITH_READ, READERS, "doc_id"),
     "page_image": ToolRow({"doc_id": "{doc_id}", "page": 1}, WITH_READ, READERS, "doc_id"),
     "jobs_get": ToolRow({"job_id": "{job_id}"}, WITH_INGEST, READERS | {"ingester"}, "job_id"),
@@ -551,9 +586,9 @@ async def test_each_role_lists_exactly_the_tools_it_may_call(
     harness: GatewayHarness, tool: str
 ) -> None:
     row = TOOLS[tool]
-    built = await plain("/", body=row.arguments, names=row.names)(harness)
-    arguments = {k: int(v) if k == "job_id" else v for k, v in built.body.items()}
     for role in VALID:
+        built = await (row.build or plain("/", body=row.arguments, names=row.names))(harness)
+        arguments = {k: int(v) if k == "job_id" else v for k, v in built.body.items()}
         listed = {t["name"] for t in (await harness.result(role, "tools/list"))["tools"]}
         assert (tool in listed) is (role in row.listed), role
         result = await harness.result(role, "tools/call", name=tool, arguments=arguments)

@@ -54,6 +54,13 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/containers/{container_id}/listing": lambda c, _: c.listing("art", "root", []),
     "GET /v1/containers/{container_id}/documents": lambda c, _: c.documents("art"),
     "GET /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.document("art", DOC),
+    "GET /v1/containers/{container_id}/documents/{doc_id}/outline": lambda c, _: c.outline(
+        "art", DOC
+    ),
+    "GET /v1/containers/{container_id}/trash": lambda c, _: c.trash("art"),
+    "POST /v1/containers/{container_id}/documents/{doc_id}/restore": lambda c, _: (
+        c.restore_document("art", DOC)
+    ),
     "DELETE /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.delete_document(
         "art", DOC
     ),

@@ -188,7 +188,7 @@ async def test_a_deleted_document_is_gone_from_every_answer_at_once(client: Asyn
     await client.create(manifest("gone"))
     await ingest(client, "gone", "a.txt", b"The lamp is lit at dusk.")
     hit = (await search(client, "gone", "lamp")).hits[0]
-    queued = await client.delete_document("gone", hit.doc_id)
+    queued = await client.delete_document("gone", hit.doc_id, now=True)
     assert (await search(client, "gone", "lamp")).hits == []
     (job,) = await client.wait([queued.job_id], timeout_seconds=60)
     assert job.state is JobState.DONE

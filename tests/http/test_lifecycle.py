@@ -97,7 +97,7 @@ async def test_documents_and_containers_that_are_deleted_leave_no_bytes_behind(
     for name in ("emptied", "dropped"):
         await settled(client, name)
     before = installation.stored_blobs()
-    await client.delete_document("emptied", first.doc_id)
+    await client.delete_document("emptied", first.doc_id, now=True)
     queued = await client.delete("dropped")
     await client.wait([queued.job_id], timeout_seconds=60)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -15,7 +16,7 @@ from latent_core.domain.token import Scope
 from latent_core.wire.documents import AddAnswer
 from latent_core.wire.search import Hit
 from tests.http.test_http_surface import add, manifest, search, settled
-from tests.support.harness.installation import Installation
+from tests.support.harness.installation import Installation, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -192,6 +193,80 @@ async def test_a_writer_replaces_only_its_own(
         installation, client, container, Scope.READ, Scope.WRITE, Scope.DELETE
     ) as eve:
         await eve.add(container, text="At ten.", supersedes=old)
+
+
+async def test_a_deleted_document_is_invisible_and_can_be_restored_whole(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    first = await remember(client, container, "The buoy is yellow.", name="buoy", session="s")
+    second = await remember(client, container, "The buoy is black.", name="buoy", session="s")
+    await settled(client, container)
+    gone = await client.delete_document(container, first.doc_id)
+    assert gone.restorable_until is not None
+    await client.wait([gone.job_id], timeout_seconds=60)
+    assert await hits(client, container, "which colour is the buoy", include_superseded=True) == []
+    assert [d async for d in client.documents(container)] == []
+    (deleted,) = await client.trash(container)
+    assert (deleted.doc_id, deleted.title) == (first.doc_id, "buoy")
+    assert (await client.doctor(container)).clean
+    back = await client.restore_document(container, first.doc_id)
+    await client.wait([back.job_id], timeout_seconds=60)
+    await settled(client, container)
+    (hit,) = await hits(client, container, "which colour is the buoy")
+    assert (hit.doc_id, (hit.text or "").strip()) == (first.doc_id, "The buoy is black.")
+    both = await hits(client, container, "which colour is the buoy", include_superseded=True)
+    assert {hit.doc_id for hit in both} == {first.doc_id, second.replaced}
+    shown = await client.document(container, first.doc_id)
+    assert (shown.version, shown.written_by, shown.session) == (2, "local:you", "s")
+    assert await client.trash(container) == []
+    assert (await client.doctor(container)).clean
+    with pytest.raises(NotFound, match="no deleted document"):
+        await client.restore_document(container, first.doc_id)
+
+
+async def test_what_is_deleted_for_good_leaves_no_bytes_and_cannot_be_restored(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    note = await remember(client, container, "The code of the shed is not written anywhere.")
+    await client.delete_document(container, note.doc_id)
+    assert len(await client.trash(container)) == 1
+    final = await client.delete_document(container, note.doc_id, now=True)
+    assert final.restorable_until is None
+    await client.wait([final.job_id], timeout_seconds=60)
+    assert await client.trash(container) == []
+    with pytest.raises(NotFound):
+        await client.restore_document(container, note.doc_id)
+    with pytest.raises(NotFound):
+        await client.delete_document(container, note.doc_id, now=True)
+
+
+async def test_a_writer_deletes_and_restores_its_own_and_sees_no_other_trash(
+    installation: Installation, client: AsyncClient
+) -> None:
+    container = await made(client)
+    old = await ferry(client, container)
+    async with await agent(installation, client, container, Scope.READ, Scope.WRITE) as ada:
+        own = await remember(ada, container, "Mine.")
+        await ada.delete_document(container, own.doc_id)
+        await client.delete_document(container, old)
+        assert [one.doc_id for one in await ada.trash(container)] == [own.doc_id]
+        with pytest.raises(Forbidden, match="not added by you"):
+            await ada.restore_document(container, old)
+        await ada.restore_document(container, own.doc_id)
+    assert {one.doc_id for one in await client.trash(container)} == {old}
+
+
+async def test_an_expired_note_is_not_found_and_is_deleted(client: AsyncClient) -> None:
+    container = await made(client)
+    soon = datetime.now(UTC) + timedelta(seconds=3)
+    await remember(client, container, "The parking ticket is valid today.", expires_at=soon)
+
+    async def gone() -> bool:
+        return await hits(client, container, "parking ticket") == []
+
+    await eventually(gone, seconds=30, what="the end of the note")
 
 
 async def test_the_nearest_notes_are_named_and_not_merged(client: AsyncClient) -> None:

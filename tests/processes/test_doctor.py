@@ -106,7 +106,7 @@ async def test_a_deletion_is_proven_by_its_job_and_confirmed_by_doctor(
     installation: Installation, client: AsyncClient, tmp_path: Path
 ) -> None:
     await founded(client, "proven", tmp_path, "# One\n\nThe first.\n", "# Two\n\nThe second.\n")
-    queued = await client.delete_document("proven", document_id("proven", "file:///0.md"))
+    queued = await client.delete_document("proven", document_id("proven", "file:///0.md"), now=True)
     (job,) = await client.wait([queued.job_id], timeout_seconds=60)
     assert job.result is not None
     assert job.result["points"] == job.result["chunks"] == 1

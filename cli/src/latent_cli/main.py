@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "search": "Find passages in one or several containers.",
     "open": "Open the page image of a hit in the default viewer.",
     "jobs": "List, show, watch, cancel and requeue jobs.",
-    "documents": "List and delete documents of a container.",
+    "documents": "List, delete and restore documents of a container.",
     "inspect": "Show stored chunks and their sizes.",
     "pages": "Export the page images of documents.",
     "export": "Export a container to one file.",

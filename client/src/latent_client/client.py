@@ -38,10 +38,14 @@ from latent_core.wire.containers import (
 from latent_core.wire.doctor import DoctorAnswer, ReadinessAnswer, ToolList, ToolView
 from latent_core.wire.documents import (
     AddAnswer,
+    DeletedPage,
+    DeletedView,
+    DeletionAnswer,
     DocumentAnswer,
     DocumentPage,
     ListedFile,
     ListingAnswer,
+    OutlineAnswer,
     UploadAnswer,
     UploadView,
 )
@@ -224,10 +228,23 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         return await self._transport.ask(ListingAnswer, "POST", path, json=body, repeatable=True)
 
     async def documents(
-        self, container_id: str, *, uri_prefix: str | None = None
+        self,
+        container_id: str,
+        *,
+        uri_prefix: str | None = None,
+        path_like: str | None = None,
+        written_by: str | None = None,
+        newest: bool = False,
     ) -> AsyncIterator[DocumentView]:
+        """Documents by id, or with the newest content first; ``path_like`` is a glob or a part of the path."""
         path = f"/v1/containers/{part(container_id)}/documents"
-        async for page in self._pages(DocumentPage, path, uri_prefix=uri_prefix):
+        query = {
+            "uri_prefix": uri_prefix,
+            "path": path_like,
+            "written_by": written_by,
+            "order": "newest" if newest else None,
+        }
+        async for page in self._pages(DocumentPage, path, **query):
             for document in page.documents:
                 yield document
 
@@ -235,9 +252,29 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
         return (await self._transport.ask(DocumentAnswer, "GET", path)).document
 
-    async def delete_document(self, container_id: str, doc_id: UUID) -> JobAccepted:
+    async def outline(self, container_id: str, doc_id: UUID) -> OutlineAnswer:
+        """The headings of a document, with the lines and pages of their sections."""
+        path = f"/v1/containers/{part(container_id)}/documents/{doc_id}/outline"
+        return await self._transport.ask(OutlineAnswer, "GET", path)
+
+    async def delete_document(
+        self, container_id: str, doc_id: UUID, *, now: bool = False
+    ) -> DeletionAnswer:
+        """Delete a document. Unless ``now``, it can be restored for 30 days."""
         path = f"/v1/containers/{part(container_id)}/documents/{doc_id}"
-        return await self._transport.ask(JobAccepted, "DELETE", path)
+        query = {"now": "true"} if now else {}
+        return await self._transport.ask(DeletionAnswer, "DELETE", path, query=query)
+
+    async def trash(self, container_id: str, *, limit: int = 100) -> list[DeletedView]:
+        """Deleted documents that can be restored, newest deletion first."""
+        path = f"/v1/containers/{part(container_id)}/trash"
+        answer = await self._transport.ask(DeletedPage, "GET", path, query={"limit": limit})
+        return answer.documents
+
+    async def restore_document(self, container_id: str, doc_id: UUID) -> JobAccepted:
+        """Restore a deleted document; it is visible when the job is done."""
+        path = f"/v1/containers/{part(container_id)}/documents/{doc_id}/restore"
+        return await self._transport.ask(JobAccepted, "POST", path)
 
     async def chunks(
         self,

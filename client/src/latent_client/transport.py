@@ -239,7 +239,7 @@ class ClientCalls:
     _transport: Transport
 
     async def _pages(
-        self, answer: type[P], path: str, **query: str | list[str] | None
+        self, answer: type[P], path: str, /, **query: str | list[str] | None
     ) -> AsyncIterator[P]:
         cursor: str | None = None
         while True:

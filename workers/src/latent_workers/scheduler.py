@@ -63,6 +63,7 @@ async def look(settings: Settings, stack: Stack) -> None:
             delay = LEASES_TO_WAIT * lease
             await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=delay)
     enqueued += await delete_expired(stack.db, lease_seconds=lease)
+    enqueued += await delete_past_expiry(stack.db, lease_seconds=lease)
     if enqueued:
         stack.wake()
 
@@ -112,8 +113,22 @@ async def delete_expired(db: Database, *, lease_seconds: float) -> int:
     return total
 
 
-async def _delete_some(db: Database, container_id: str, days: int, lease_seconds: float) -> int:
-    """A document that is just being published is locked, and checked again after that."""
+async def delete_past_expiry(db: Database, *, lease_seconds: float) -> int:
+    """Delete documents past the expiry that their sender gave; returns their number. Searches skip them already."""
+    async with db.transaction() as conn:
+        found = await schedules.containers_past_expiry(conn)
+    total = 0
+    for container_id in found:
+        while gone := await _delete_some(db, container_id, None, lease_seconds):
+            total += gone
+    return total
+
+
+async def _delete_some(
+    db: Database, container_id: str, days: int | None, lease_seconds: float
+) -> int:
+    """A document that is just being published is locked, and checked again after that. ``days`` is the container's
+    rule; None: the documents' own expiry."""
     async with db.transaction() as conn:
         if await containers.hold(conn, container_id) is not ContainerState.ACTIVE:
             return 0

@@ -16,6 +16,7 @@ from latent_client import AsyncClient
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import document_id
+from latent_core.wire.documents import DeletionAnswer
 from latent_core.wire.jobs import JobAccepted
 
 app = command_app()
@@ -23,7 +24,7 @@ app = command_app()
 
 @app.callback()
 def documents() -> None:
-    """List and delete documents of a container."""
+    """List, delete and restore documents of a container."""
 
 
 @app.command("list")
@@ -54,19 +55,59 @@ def delete(
         list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source URIs or listed paths.")
     ],
     yes: Yes = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Delete for good, with a proof of deletion.")
+    ] = False,
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
     """Delete documents from a container.
 
-    They become invisible at once; a job removes them from all stores.
+    They become invisible at once; a job removes them from all stores. Without --now, their bytes are kept for 30
+    days, in which `latent documents restore` brings them back. Corpora cannot be restored.
     """
     if not yes:
         raise Invalid(
             f"this deletes {amount(len(names), 'document')} of '{container}'; add --yes to confirm"
         )
     ids = [identity(container, name) for name in names]
-    queued = ask(lambda client: _delete(client, container, ids))
+    queued = ask(lambda client: _delete(client, container, ids, now=now))
+    finish_jobs([job.job_id for job in queued], wait=wait, as_json=as_json)
+
+
+@app.command()
+def trash(container: InContainer, as_json: Json = False) -> None:
+    """List deleted documents that can be restored, newest deletion first."""
+    found = ask(lambda client: client.trash(container))
+    if as_json:
+        emit({"documents": found})
+        return
+    columns = ("SOURCE", "TITLE", "DELETED", "RESTORABLE UNTIL", "ID")
+    rows = (
+        (
+            one.source_uri.removeprefix("file:///"),
+            one.title,
+            moment(one.deleted_at),
+            moment(one.restorable_until),
+            one.doc_id,
+        )
+        for one in found
+    )
+    answers().print(table(columns, rows))
+
+
+@app.command()
+def restore(
+    container: InContainer,
+    names: Annotated[
+        list[str], typer.Argument(metavar="DOCUMENT", help="Ids, source URIs or listed paths.")
+    ],
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Restore deleted documents."""
+    ids = [identity(container, name) for name in names]
+    queued = ask(lambda client: _restore(client, container, ids))
     finish_jobs([job.job_id for job in queued], wait=wait, as_json=as_json)
 
 
@@ -89,8 +130,14 @@ async def _some(
     return found
 
 
-async def _delete(client: AsyncClient, container: str, ids: Sequence[UUID]) -> list[JobAccepted]:
-    return [await client.delete_document(container, doc_id) for doc_id in ids]
+async def _delete(
+    client: AsyncClient, container: str, ids: Sequence[UUID], *, now: bool
+) -> list[DeletionAnswer]:
+    return [await client.delete_document(container, doc_id, now=now) for doc_id in ids]
+
+
+async def _restore(client: AsyncClient, container: str, ids: Sequence[UUID]) -> list[JobAccepted]:
+    return [await client.restore_document(container, doc_id) for doc_id in ids]
 
 
 def _row(document: DocumentView) -> tuple[object, ...]:

@@ -47,16 +47,25 @@ WHERE s.task = 'backup'
 EXPIRED: Final = """
 SELECT id, uri FROM documents d
 WHERE container_id = %(container_id)s AND parent_id IS NULL AND deleted_at IS NULL AND live_generation IS NOT NULL
-  AND fetched_at < now() - make_interval(days => %(days)s)
+  AND CASE WHEN %(days)s::integer IS NULL THEN expires_at < now()
+           ELSE fetched_at < now() - make_interval(days => %(days)s) END
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
                   AND j.state IN ('queued', 'running'))
 ORDER BY id
 LIMIT %(limit)s
 """
 
+PAST_EXPIRY: Final = """
+SELECT DISTINCT d.container_id FROM documents d JOIN containers c ON c.id = d.container_id
+WHERE d.expires_at < now() AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL AND c.state = 'active'
+ORDER BY d.container_id
+"""
+
 STILL_EXPIRED: Final = """
 SELECT id, uri FROM documents d
-WHERE id = ANY(%(ids)s) AND deleted_at IS NULL AND fetched_at < now() - make_interval(days => %(days)s)
+WHERE id = ANY(%(ids)s) AND deleted_at IS NULL
+  AND CASE WHEN %(days)s::integer IS NULL THEN expires_at < now()
+           ELSE fetched_at < now() - make_interval(days => %(days)s) END
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus')
                   AND j.state IN ('queued', 'running'))
 """
@@ -120,13 +129,22 @@ def _overdue_seconds(row: DictRow) -> float:
     return max(0.0, *(float((row["now"] - at).total_seconds()) for at in since if at is not None))
 
 
-async def expired(conn: Connection, container_id: str, days: int, limit: int) -> dict[UUID, str]:
-    """Documents not fetched or confirmed unchanged for so many days; each with its uri."""
+async def containers_past_expiry(conn: Connection) -> list[str]:
+    """Active containers with documents past their own expiry."""
+    cursor = await conn.execute(PAST_EXPIRY)
+    return [row["container_id"] for row in await cursor.fetchall()]
+
+
+async def expired(
+    conn: Connection, container_id: str, days: int | None, limit: int
+) -> dict[UUID, str]:
+    """Documents not fetched or confirmed unchanged for so many days, or with None past their own expiry; each with its
+    uri."""
     values = {"container_id": container_id, "days": days, "limit": limit}
     return {r["id"]: r["uri"] for r in await (await conn.execute(EXPIRED, values)).fetchall()}
 
 
-async def still_expired(conn: Connection, ids: list[UUID], days: int) -> dict[UUID, str]:
+async def still_expired(conn: Connection, ids: list[UUID], days: int | None) -> dict[UUID, str]:
     """Those of ``ids`` that are still expired. Lock them first."""
     cursor = await conn.execute(STILL_EXPIRED, {"ids": ids, "days": days})
     return {r["id"]: r["uri"] for r in await cursor.fetchall()}

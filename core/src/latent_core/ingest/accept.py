@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import documents
-from latent_core.db.documents.documents import SourceInfo, Written
+from latent_core.db.documents.documents import Authorship, SourceInfo
 from latent_core.domain.document import Author, Origin
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import JobId
@@ -35,7 +35,7 @@ class Validators(BaseModel):
     filename: str
 
 
-class Writing(BaseModel):
+class PayloadAuthorship(BaseModel):
     """Who adds the content, and until when it is kept; written to the document with its publication."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,7 +88,7 @@ class IngestPayload(BaseModel):
     """The recipe at acceptance. A refusal is valid while the recipe is unchanged."""
     rebuild: bool = False
     """Rebuild even if nothing that determines the chunks has changed."""
-    writing: Writing | None = None
+    authorship: PayloadAuthorship | None = None
     """None: the author stays the same, as when a document is ingested again from its original."""
     offset: int = 0
     """Byte offset at which a corpus job continues; ``line`` is the line number there."""
@@ -99,13 +99,13 @@ class IngestPayload(BaseModel):
     """Failed records without an id."""
 
     @property
-    def written_by(self) -> Written | None:
+    def row_authorship(self) -> Authorship | None:
         """For the document's row."""
-        if self.writing is None:
+        if self.authorship is None:
             return None
-        by = self.writing
+        by = self.authorship
         author = Author(by.origin, by.written_by, by.token_name, by.session)
-        return Written(author, by.written_at, by.expires_at)
+        return Authorship(author, by.written_at, by.expires_at)
 
 
 def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> IngestPayload:

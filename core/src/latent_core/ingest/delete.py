@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.bm25 import postings
 from latent_core.db import containers
 from latent_core.db.connection import Connection, Database
-from latent_core.db.documents import chunks, documents, duplicates, records as record_rows
+from latent_core.db.documents import chunks, documents, duplicates, notes, records as record_rows
 from latent_core.db.documents.documents import DeletionFloor
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NO_CONTAINER, PRIORITY_LATER, PRIORITY_NORMAL, JobKind, NewJob
@@ -61,6 +62,8 @@ class DeletionResult:
     """The purge."""
     corpora: tuple[tuple[UUID, int], ...]
     """Deleted corpora, for ``delete_records``; the purge handles records that remain."""
+    restorable_until: datetime | None = None
+    """None: at once and for good."""
 
 
 async def enqueue_purges(
@@ -131,8 +134,10 @@ async def delete_documents(
     *,
     principal: str,
     lease_seconds: float,
+    restorable_until: datetime | None = None,
 ) -> DeletionResult | None:
-    """Tombstone documents in the caller's transaction; None if there was nothing to delete.
+    """Tombstone documents in the caller's transaction; None if there was nothing to delete. Former texts of notes are
+    deleted with them. Until ``restorable_until`` the newest bytes are kept, except of corpora and their records.
 
     Lock order as in a publication: container → documents → dead chunk_nos → stats → queued jobs. Rows are read by
     separate statements after the locks are held.
@@ -140,8 +145,11 @@ async def delete_documents(
     if await containers.hold(conn, container_id) is None:
         return None
     await documents.lock(conn, doc_ids)
+    former = await notes.versions(conn, doc_ids)
+    doc_ids = [*doc_ids, *former]
+    await documents.lock(conn, former)
     dead = await chunks.live_lengths(conn, doc_ids)
-    floors = await documents.tombstone(conn, doc_ids)
+    floors = await documents.tombstone(conn, doc_ids, restorable_until)
     if not floors:
         return None
     await _mark_dead(conn, container_id, dead, floors)
@@ -157,7 +165,8 @@ async def delete_documents(
         forget=True,
     )
     await enqueue_dedup_pending(conn, container_id, principal=principal)
-    return DeletionResult(job_id, tuple(corpora))
+    kept = any(floor.restorable for floor in floors.values())
+    return DeletionResult(job_id, tuple(corpora), restorable_until if kept else None)
 
 
 async def delete_records(

@@ -19,7 +19,7 @@ from latent_core.domain.errors import Conflict, Forbidden, NotFound
 from latent_core.domain.ids import JobId, document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.note import is_version, version_uri
-from latent_core.ingest.accept import IngestPayload, Writing, accept
+from latent_core.ingest.accept import IngestPayload, PayloadAuthorship, accept
 
 NEVER: Final = 0
 """``if_version`` of a note that must not exist yet."""
@@ -69,11 +69,11 @@ async def accept_note(conn: Connection, note: NewNote) -> AcceptedNote:
     if current is not None and exists and not same:
         replaced = await _keep_former(conn, note, current)
     # The author of a text that is there already stays who first wrote it.
-    writing = None if same else Writing.of(note.author, note.source.expires_at)
+    writing = None if same else PayloadAuthorship.of(note.author, note.source.expires_at)
     accepted = await accept(
         conn,
         replace(note.source, author=note.author),
-        note.payload.model_copy(update={"writing": writing}),
+        note.payload.model_copy(update={"authorship": writing}),
         kind=JobKind.INGEST,
         principal=note.author.written_by,
     )
@@ -150,11 +150,11 @@ async def _keep_former(conn: Connection, note: NewNote, former: NoteRow) -> UUID
             "modified_at": former.source_modified_at,
             "request": 0,
             "rebuild": False,
-            "writing": None,
+            "authorship": None,
         }
     )
     container_id = note.source.container_id
-    written = known.written_by if waiting is not None else None
+    written = known.row_authorship if waiting is not None else None
     author = written.author if written is not None else former.author
     source = SourceInfo(container_id, uri, former.mime, author=author)
     kept = await accept(

@@ -74,8 +74,48 @@ class AddAnswer(JobAccepted):
     """Up to three notes of the container that are nearest in meaning."""
 
 
+class DeletionAnswer(JobAccepted):
+    restorable_until: datetime | None = None
+    """None: the deletion is final."""
+
+
+class DeletedView(BaseModel):
+    """A deleted document that can be restored."""
+
+    doc_id: UUID
+    source_uri: str
+    title: str | None
+    written_by: str | None
+    deleted_at: datetime
+    restorable_until: datetime
+
+
+class DeletedPage(Envelope):
+    documents: list[DeletedView]
+
+
 class DocumentPage(PagedEnvelope):
     documents: list[DocumentView]
+
+
+class OutlineSection(BaseModel):
+    id: str
+    """For ``documents_get``: valid while the document does not change."""
+    heading: str
+    """Empty for text before the first heading."""
+    level: int
+    line_start: int | None = None
+    line_end: int | None = None
+    page: int | None = None
+    page_end: int | None = None
+    characters: int
+
+
+class OutlineAnswer(Envelope):
+    doc_id: UUID
+    title: str | None
+    pages: int
+    sections: list[OutlineSection]
 
 
 class DocumentAnswer(Envelope):

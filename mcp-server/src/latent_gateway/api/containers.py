@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
 from latent_core.db import audit, containers, embed_usage
-from latent_core.db.containers import Container
+from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
-from latent_core.domain.manifest.model import check_offered, parse_manifest
+from latent_core.domain.manifest.model import Manifest, check_offered, parse_manifest
 from latent_core.domain.text import Text
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_container
@@ -118,6 +118,15 @@ async def create(
 ) -> Response:
     """Create a container from a manifest, and write its files into the manifest folder."""
     manifest = parse_manifest(body.manifest)
+    answer, space = await created(manifest, shared, caller, request_id)
+    background.add_task(warm, shared.stack, space)
+    return json_answer(answer, request_id, status=201, headers={"ETag": f'"{answer.etag}"'})
+
+
+async def created(
+    manifest: Manifest, shared: Gateway, caller: Principal, request_id: str
+) -> tuple[ContainerCreated, Space]:
+    """The new container, which is stored, and the space whose model is loaded next."""
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
@@ -132,11 +141,10 @@ async def create(
         request_id=request_id,
     )
     files = await write_files(shared.settings.manifests, manifest)
-    background.add_task(warm, stack, container.space)
     answer = ContainerCreated(
         container=summary(container), etag=container.etag, files=files, issues=offer_issues
     )
-    return json_answer(answer, request_id, status=201, headers={"ETag": f'"{container.etag}"'})
+    return answer, container.space
 
 
 @router.put("/v1/containers/{container_id}", response_model=ContainerUpdated)

@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
 from latent_core.db import audit
-from latent_core.db.documents import documents
+from latent_core.db.connection import Connection
+from latent_core.db.documents import document_listing, documents, outline, trash
+from latent_core.db.documents.document_listing import DocumentFilter, ListPosition
+from latent_core.db.documents.trash import DeletedDocument
 from latent_core.domain import cursors
-from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.document import DocumentView, Origin
+from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.note import is_version
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
+from latent_core.domain.versions import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
+from latent_core.ingest.restore import DAYS, give_up, restore
 from latent_core.runtime.failpoint import failpoint
-from latent_core.wire.documents import DocumentAnswer, DocumentPage
+from latent_core.wire.base import Moment
+from latent_core.wire.documents import (
+    DeletedPage,
+    DeletedView,
+    DeletionAnswer,
+    DocumentAnswer,
+    DocumentPage,
+    OutlineAnswer,
+    OutlineSection,
+)
 from latent_core.wire.jobs import JobAccepted
 from latent_gateway.auth import access
-from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.auth.access import Writable
+from latent_gateway.auth.principal import Principal
+from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import json_answer
 from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer
 
 router = APIRouter(tags=["documents"])
 
+MAX_SECTIONS: Final = 500
+TOO_LONG: Final = Issue(
+    code=IssueCode.POLICY,
+    message=f"the outline shows the first {MAX_SECTIONS} sections (the limit)",
+)
+FOREIGN_CURSOR: Final = (
+    "invalid cursor: it does not come from this list. Start again without a cursor"
+)
 Limit = Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=128)]
 
@@ -43,29 +71,116 @@ async def list_documents(
     limit: Limit = 100,
     cursor: Cursor = None,
     uri_prefix: Annotated[Text | None, Query(max_length=4096)] = None,
+    path: Annotated[Text | None, Query(max_length=4096)] = None,
+    source_type: Annotated[list[SourceType] | None, Query()] = None,
+    state: Literal["live", "pending"] | None = None,
+    origin: Annotated[list[Origin] | None, Query()] = None,
+    written_by: Annotated[Text | None, Query(max_length=128)] = None,
+    session: Annotated[Text | None, Query(max_length=200)] = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    superseded: bool = True,
+    order: Literal["id", "newest"] = "id",
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Documents, ordered by id."""
-    after = _after(cursor)
+    """Documents, by id or with the newest content first. ``path`` is a glob or a part of the path; ``since`` and
+    ``until`` are about when the content was added."""
+    chosen = DocumentFilter(
+        uri_prefix=uri_prefix,
+        path=path,
+        source_types=source_type,
+        live=None if state is None else state == "live",
+        origins=origin,
+        written_by=written_by,
+        session=session,
+        since=since,
+        until=until,
+        superseded=superseded,
+    )
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
-        found = await documents.page(
-            conn, container.id, after=after, limit=limit + 1, uri_prefix=uri_prefix
+        answer = await listed_documents(
+            conn, container.id, chosen, cursor=cursor, limit=limit, newest=order == "newest"
         )
-    more = cursors.encode(found[limit - 1].doc_id) if len(found) > limit else None
-    answer = DocumentPage(documents=found[:limit], next_cursor=more)
     return tagged_answer(answer, request_id, if_none_match)
 
 
-def _after(cursor: str | None) -> UUID | None:
-    if cursor is None:
-        return None
+async def listed_documents(
+    conn: Connection,
+    container_id: str,
+    chosen: DocumentFilter,
+    *,
+    cursor: str | None,
+    limit: int,
+    newest: bool,
+) -> DocumentPage:
+    """A page of the list; ``Invalid`` for a cursor of another order."""
+    after = None if cursor is None else _after(cursor)
+    if after is not None and (after.written_at is None) == newest:
+        raise Invalid(FOREIGN_CURSOR)
+    if newest:
+        found = await document_listing.newest(
+            conn, container_id, chosen, after=after, limit=limit + 1
+        )
+    else:
+        found = await document_listing.by_id(
+            conn, container_id, chosen, after=after.doc_id if after else None, limit=limit + 1
+        )
+    more = None
+    if len(found) > limit:
+        last = found[limit - 1]
+        at = f"@{last.written_at.isoformat()}" if newest and last.written_at else ""
+        more = cursors.encode(f"{last.doc_id}{at}")
+    return DocumentPage(documents=found[:limit], next_cursor=more)
+
+
+def _after(cursor: str) -> ListPosition:
+    doc_id, _, at = cursors.decode(cursor).partition("@")
     try:
-        return UUID(cursors.decode(cursor))
+        return ListPosition(UUID(doc_id), datetime.fromisoformat(at) if at else None)
     except ValueError as exc:
-        raise Invalid(
-            "invalid cursor: it does not come from this API. Start again without a cursor"
-        ) from exc
+        raise Invalid(FOREIGN_CURSOR) from exc
+
+
+@router.get(
+    "/v1/containers/{container_id}/documents/{doc_id}/outline", response_model=OutlineAnswer
+)
+async def show_outline(
+    container_id: str, doc_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """The headings of a document with the lines and pages of their sections, which ``documents_get`` reads by id."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        found = await documents.view(conn, doc_id)
+        if found is None or found.container_id != container.id:
+            raise _unknown(doc_id)
+        answer = await outlined(conn, found)
+    return json_answer(answer, request_id)
+
+
+async def outlined(conn: Connection, document: DocumentView) -> OutlineAnswer:
+    rows = await outline.sections(conn, document.doc_id, MAX_SECTIONS + 1)
+    sections = [
+        OutlineSection(
+            id=f"s{number}",
+            heading=row.heading_path[-1] if row.heading_path else "",
+            level=len(row.heading_path),
+            line_start=row.line_start,
+            line_end=row.line_end,
+            page=row.page,
+            page_end=row.page_end,
+            characters=row.characters,
+        )
+        for number, row in enumerate(rows[:MAX_SECTIONS], 1)
+    ]
+    return OutlineAnswer(
+        doc_id=document.doc_id,
+        title=document.title,
+        pages=document.pages,
+        sections=sections,
+        partial=len(rows) > MAX_SECTIONS,
+        issues=[TOO_LONG] if len(rows) > MAX_SECTIONS else [],
+    )
 
 
 @router.get("/v1/containers/{container_id}/documents/{doc_id}", response_model=DocumentAnswer)
@@ -87,32 +202,59 @@ async def show(
 
 
 @router.delete(
-    "/v1/containers/{container_id}/documents/{doc_id}", response_model=JobAccepted, status_code=202
+    "/v1/containers/{container_id}/documents/{doc_id}",
+    response_model=DeletionAnswer,
+    status_code=202,
 )
 async def delete(
-    container_id: str, doc_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
+    container_id: str,
+    doc_id: UUID,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    now: bool = False,
 ) -> Response:
-    """Delete a document and its records. It is invisible at once; a job removes it."""
+    """Delete a document with its records. It is invisible at once; a job removes it.
+
+    Its bytes are kept for 30 days, in which it can be restored. With ``now`` they are not: the job then proves the
+    deletion. Corpora and records cannot be restored.
+    """
+    answer = await delete_document(shared, caller, container_id, doc_id, request_id, now=now)
+    return json_answer(answer, request_id, status=202)
+
+
+async def delete_document(
+    shared: Gateway,
+    caller: Principal,
+    container_id: str,
+    doc_id: UUID,
+    request_id: str,
+    *,
+    now: bool,
+) -> DeletionAnswer:
+    """The job of the deletion, which is committed."""
     lease = shared.settings.lease_seconds
+    until = None if now else datetime.now(UTC) + timedelta(days=DAYS)
     async with shared.stack.db.transaction() as conn:
-        container = await access.writable(conn, caller, container_id, scope=Scope.DELETE)
+        container = await access.deletable(conn, caller, container_id)
         await access.held(conn, container)
         found = await documents.view(conn, doc_id)
+        if found is None and now:
+            return await _give_up(conn, shared, caller, container, doc_id, request_id)
         if found is None or found.container_id != container.id:
             raise _unknown(doc_id)
+        access.check_own(caller, container, found.written_by, doc_id)
         deleted = await delete_documents(
-            conn, container.id, [doc_id], principal=caller.name, lease_seconds=lease
+            conn,
+            container.id,
+            [doc_id],
+            principal=caller.name,
+            lease_seconds=lease,
+            restorable_until=until,
         )
         if deleted is None:
             raise _unknown(doc_id)
-        await audit.note(
-            conn,
-            principal=caller.name,
-            action="document.delete",
-            container_id=container.id,
-            object_=found.source_uri,
-            request_id=request_id,
-        )
+        await _note(conn, caller, "document.delete", container, found.source_uri, request_id)
         failpoint("delete.before_commit")
     failpoint("delete.after_commit")
     await delete_records(
@@ -124,4 +266,102 @@ async def delete(
         of=deleted.job_id,
     )
     shared.stack.wake()
-    return json_answer(JobAccepted(job_id=deleted.job_id), request_id, status=202)
+    return DeletionAnswer(job_id=deleted.job_id, restorable_until=deleted.restorable_until)
+
+
+async def _give_up(
+    conn: Connection,
+    shared: Gateway,
+    caller: Principal,
+    container: Writable,
+    doc_id: UUID,
+    request_id: str,
+) -> DeletionAnswer:
+    """Remove also what is kept of a document that was deleted before."""
+    document = await _deleted(conn, caller, container, doc_id)
+    job_id = await give_up(
+        conn, document, principal=caller.name, lease_seconds=shared.settings.lease_seconds
+    )
+    await _note(conn, caller, "document.delete", container, document.uri, request_id)
+    return DeletionAnswer(job_id=job_id)
+
+
+@router.get("/v1/containers/{container_id}/trash", response_model=DeletedPage)
+async def trash_list(
+    container_id: str,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    limit: Limit = 100,
+) -> Response:
+    """Deleted documents that can be restored, newest deletion first. Without the right to delete, only one's own."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.deletable(conn, caller, container_id)
+        everything = Scope.DELETE in access.rights(caller, container)
+        found = await trash.listed(
+            conn, container.id, written_by=None if everything else caller.name, limit=limit
+        )
+    views = [
+        DeletedView(
+            doc_id=one.id,
+            source_uri=one.uri,
+            title=one.title,
+            written_by=one.written_by,
+            deleted_at=one.deleted_at,
+            restorable_until=one.restorable_until,
+        )
+        for one in found
+    ]
+    return json_answer(DeletedPage(documents=views), request_id)
+
+
+@router.post(
+    "/v1/containers/{container_id}/documents/{doc_id}/restore",
+    response_model=JobAccepted,
+    status_code=202,
+)
+async def restore_document(
+    container_id: str, doc_id: UUID, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """Restore a deleted document. It is visible again when its job is done."""
+    async with shared.stack.db.transaction() as conn:
+        container = await access.deletable(conn, caller, container_id)
+        await access.held(conn, container)
+        document = await _deleted(conn, caller, container, doc_id)
+        restored = await restore(conn, document, recipe(container.manifest), principal=caller.name)
+        await _note(conn, caller, "document.restore", container, document.uri, request_id)
+    shared.stack.wake()
+    return json_answer(JobAccepted(job_id=restored.job_id), request_id, status=202)
+
+
+async def _deleted(
+    conn: Connection, caller: Principal, container: Writable, doc_id: UUID
+) -> DeletedDocument:
+    """The deleted document, locked; ``NotFound`` if it cannot be restored, also for the former text of a note."""
+    found = await trash.one(conn, doc_id)
+    if found is None or found.container_id != container.id or is_version(found.uri):
+        raise NotFound(
+            f"no deleted document '{doc_id}' can be restored: deletions with --now, and those of more than {DAYS} days "
+            "ago, are final",
+            doc_id=str(doc_id),
+        )
+    access.check_own(caller, container, found.written_by, doc_id)
+    return found
+
+
+async def _note(
+    conn: Connection,
+    caller: Principal,
+    action: str,
+    container: Writable,
+    object_: str,
+    request_id: str,
+) -> None:
+    await audit.note(
+        conn,
+        principal=caller.name,
+        action=action,
+        container_id=container.id,
+        object_=object_,
+        request_id=request_id,
+    )

@@ -24,7 +24,7 @@ from latent_core.domain.note import is_note
 from latent_core.domain.text import trouble
 from latent_core.domain.versions import recipe
 from latent_core.domain.web_address import WebAddress, check_port
-from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, Writing, accept
+from latent_core.ingest.accept import CORPUS_MIME, IngestPayload, PayloadAuthorship, accept
 from latent_core.settings import Settings
 from latent_core.wire.base import MAX_URI_BYTES
 from latent_core.wire.documents import AddAnswer, AddBody
@@ -143,7 +143,9 @@ async def accept_source(
             given_meta=given_digest(body.meta),
             recipe=recipe(container.manifest),
             rebuild=body.rebuild,
-            writing=Writing.of(author_of(caller, uri, session=body.session), body.expires_at),
+            authorship=PayloadAuthorship.of(
+                author_of(caller, uri, session=body.session), body.expires_at
+            ),
         )
         await check_replaceable(conn, caller, container, uri)
         author = author_of(caller, uri, session=body.session)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NewType
+from uuid import UUID
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection
@@ -123,6 +124,30 @@ async def writable(
     if container.state is not ContainerState.ACTIVE:
         raise closed(container.id, container.state)
     return Writable(container)
+
+
+async def deletable(conn: Connection, principal: Principal, container_id: str) -> Writable:
+    """A container from which the principal may delete: every document with the scope ``delete``, its own with
+    ``write``."""
+    require(principal, Scope.DELETE, Scope.WRITE)
+    container = (await _known(conn, principal, [container_id])).get(container_id)
+    if container is None or {Scope.DELETE, Scope.WRITE}.isdisjoint(rights(principal, container)):
+        raise _not_permitted(principal, container_id, container, Scope.DELETE)
+    if container.state is not ContainerState.ACTIVE:
+        raise closed(container.id, container.state)
+    return Writable(container)
+
+
+def check_own(
+    principal: Principal, container: Writable, written_by: str | None, doc_id: UUID
+) -> None:
+    """``Forbidden`` for another writer's document without the right to delete."""
+    if Scope.DELETE in rights(principal, container) or written_by == principal.name:
+        return
+    raise Forbidden(
+        f"document '{doc_id}' was not added by you: this needs a token with scope 'delete'",
+        doc_id=str(doc_id),
+    )
 
 
 async def held(conn: Connection, container: Writable) -> None:

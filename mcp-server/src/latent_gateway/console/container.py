@@ -10,7 +10,8 @@ from fastapi import Query, Response
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection
-from latent_core.db.documents import documents
+from latent_core.db.documents import document_listing
+from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.errors import Conflict, Forbidden, Invalid
 from latent_core.domain.text import Text
@@ -39,12 +40,12 @@ async def container_page(
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, session.principal, container_id)
         sizes, last = await containers.sizes(conn, container.id)
-        found = await documents.page(
+        found = await document_listing.by_id(
             conn,
             container.id,
+            DocumentFilter(uri_prefix=prefix or None),
             after=_after(cursor),
             limit=DOCUMENTS + 1,
-            uri_prefix=prefix or None,
         )
         state = health(await jobs_of(conn, [container.id]), container.id, sizes)
         closed = await why_closed(conn, session, container.id)

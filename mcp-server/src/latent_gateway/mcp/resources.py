@@ -19,7 +19,8 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from latent_core.db.documents import documents
+from latent_core.db.documents import document_listing
+from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, LatentError, NotFound
 from latent_gateway.api.containers import description
@@ -201,7 +202,9 @@ async def _document_ids(call: ToolCall, prefix: str) -> list[str]:
     found: list[str] = []
     async with call.shared.stack.db.reading() as conn:
         for container in (await access.all_readable(conn, call.caller))[:MAX_CONTAINERS]:
-            rows = await documents.page(conn, container.id, after=after, limit=MAX_VALUES)
+            rows = await document_listing.by_id(
+                conn, container.id, DocumentFilter(), after=after, limit=MAX_VALUES
+            )
             found += [str(r.doc_id) for r in rows if str(r.doc_id).startswith(typed)]
     return sorted(found)
 

@@ -290,7 +290,7 @@ def _staged(
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
-            written=payload.written_by,
+            written=payload.row_authorship,
         ),
         chunks=stored.chunks,
         written=stored.written,

@@ -52,12 +52,12 @@ class LiveGeneration:
     """Digest of the code and settings that made it (``latent_core.domain.versions``)."""
     given_meta: str | None = None
     """``doc_meta.given_digest`` of the meta its sender gave."""
-    written: Written | None = None
+    written: Authorship | None = None
     """None: the same author as before."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Authorship:
     """Who added this content, when, and until when it is kept."""
 
     author: Author
@@ -147,17 +147,21 @@ UPDATE documents
 SET deleted_at = now(), updated_at = now(), live_generation = NULL, fingerprint = NULL, live_chunks = 0,
     sha256 = NULL, bytes = NULL, source_mtime_ns = NULL, first_fetched_at = NULL, validators = NULL,
     superseded_by = NULL, superseded_at = NULL, expires_at = NULL,
-    restorable_until = %(restorable_until)s,
-    accepted_sha256 = CASE WHEN %(restorable_until)s::timestamptz IS NULL THEN NULL
-                           ELSE coalesce(documents.accepted_sha256, documents.sha256) END,
+    restorable_until = overtaking.restorable_until,
+    accepted_sha256 = CASE WHEN overtaking.restorable_until IS NOT NULL
+                           THEN coalesce(documents.accepted_sha256, documents.sha256) END,
     floor_generation = next_generation, request = overtaking.request, floor_request = overtaking.request
 FROM (
-    SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request
+    SELECT d.id, greatest(d.request, d.floor_request, p.request) + 1 AS request,
+           CASE WHEN d.parent_id IS NULL AND coalesce(d.accepted_sha256, d.sha256) IS NOT NULL
+                     AND NOT EXISTS (SELECT 1 FROM documents r WHERE r.parent_id = d.id AND r.deleted_at IS NULL)
+                THEN %(restorable_until)s::timestamptz END AS restorable_until
     FROM documents d LEFT JOIN documents p ON p.id = d.parent_id
     WHERE d.id = ANY(%(ids)s)
 ) overtaking
 WHERE documents.id = overtaking.id AND documents.deleted_at IS NULL
-RETURNING documents.id, documents.floor_generation, documents.floor_request
+RETURNING documents.id, documents.floor_generation, documents.floor_request,
+    documents.restorable_until IS NOT NULL AS restorable
 """
 
 VIEW: Final = """
@@ -168,13 +172,6 @@ SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.par
        d.session, d.version, d.superseded_by, d.superseded_at, d.expires_at, d.restorable_until,
        (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
 FROM documents d
-"""
-
-PAGE: Final = f"""{VIEW}WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
-  AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
-  AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
-ORDER BY d.id
-LIMIT %(limit)s
 """
 
 ONE: Final = f"{VIEW} WHERE d.id = %(id)s AND d.deleted_at IS NULL"
@@ -316,7 +313,7 @@ async def publish(
     return await cursor.fetchone() is not None
 
 
-def _written(written: Written | None) -> dict[str, Any]:
+def _written(written: Authorship | None) -> dict[str, Any]:
     author = written.author if written is not None else None
     return {
         "written": written is not None,
@@ -383,6 +380,7 @@ class DeletionFloor:
 
     generation: int
     request: int
+    restorable: bool = False
 
 
 async def tombstone(
@@ -396,23 +394,12 @@ async def tombstone(
 
 
 def floors(rows: list[dict[str, Any]]) -> dict[UUID, DeletionFloor]:
-    return {r["id"]: DeletionFloor(r["floor_generation"], r["floor_request"]) for r in rows}
-
-
-async def page(
-    conn: Connection,
-    container_id: str,
-    *,
-    after: UUID | None,
-    limit: int,
-    uri_prefix: str | None = None,
-) -> list[DocumentView]:
-    """Documents in id order after ``after``."""
-    cursor = await conn.execute(
-        PAGE,
-        {"container_id": container_id, "after": after, "limit": limit, "uri_prefix": uri_prefix},
-    )
-    return [DocumentView.model_validate(row) for row in await cursor.fetchall()]
+    return {
+        r["id"]: DeletionFloor(
+            r["floor_generation"], r["floor_request"], r.get("restorable", False)
+        )
+        for r in rows
+    }
 
 
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:

@@ -131,4 +131,5 @@ ADD: Final = Tool(
     answer=ToolAddResult,
     run=add,
     open_world=True,
+    destructive=True,  # a text under the same name replaces the former one
 )

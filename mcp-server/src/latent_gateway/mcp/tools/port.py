@@ -115,6 +115,10 @@ class Tool:
     """A scope that is also sufficient: those who may add see the state of the job."""
     open_world: bool = False
     """It uses services beyond this machine."""
+    destructive: bool = False
+    """It removes or replaces what is there."""
+    idempotent: bool = True
+    """The same call again changes nothing more."""
 
     @property
     def wire_name(self) -> str:
@@ -131,8 +135,8 @@ class Tool:
             annotations=ToolAnnotations(
                 title=self.title,
                 read_only_hint=reads,
-                destructive_hint=False,
-                idempotent_hint=True,
+                destructive_hint=self.destructive,
+                idempotent_hint=self.idempotent,
                 open_world_hint=self.open_world,
             ),
         )
