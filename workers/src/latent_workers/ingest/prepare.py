@@ -16,7 +16,7 @@ from latent_core.bm25.language import CODE, DEFAULT, SIMPLE, detect_language
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
-from latent_core.db.documents.documents import Attempt, LiveGeneration, Authorship
+from latent_core.db.documents.documents import Attempt, Authorship, LiveGeneration
 from latent_core.db.documents.pages import PageRow
 from latent_core.domain.chunk import DraftChunk, SourceType, number
 from latent_core.domain.errors import NotFound, ServiceUnreachable
