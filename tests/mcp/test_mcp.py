@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import httpx2
@@ -22,7 +23,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
 from latent_core.domain.job import JobState
+from latent_core.domain.token import Scope
 from latent_core.wire.search import SearchRequest
+from latent_gateway.auth.principal import OWNER
 from tests.http.test_http_surface import HANDBOOK, ingest, manifest, settled
 from tests.support.harness.installation import LATENT, Installation
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -95,8 +98,9 @@ def book() -> bytes:
 
 
 @asynccontextmanager
-async def connected(one: Installation, era: str) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {one.token}"}
+async def connected(one: Installation, era: str, token: str | None = None) -> AsyncIterator[Client]:
+    """A client with this token, else the owner's."""
+    headers = {"Authorization": f"Bearer {token or one.token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
         transport = streamable_http_client(f"{one.url}/mcp", http_client=http)
         async with Client(transport, mode=era) as client:
@@ -113,6 +117,14 @@ async def http(stocked: Installation) -> AsyncIterator[httpx.AsyncClient]:
         base_url=stocked.url, headers=headers, trust_env=False, timeout=30
     ) as opened:
         yield opened
+
+
+async def token_with(one: Installation, *scopes: str) -> str:
+    """A new token of the owner's principal with these scopes."""
+    async with one.client() as client:
+        given = [Scope(scope) for scope in scopes]
+        made = await client.create_token(OWNER, name=uuid4().hex, scopes=given)
+        return made.secret
 
 
 def text_of(part: Any) -> str:
@@ -184,9 +196,7 @@ async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_errors_tell_the_remedy_as_text_and_as_structure(
-    stocked: Installation, era: str
-) -> None:
+async def test_errors_are_text_with_the_remedy(stocked: Installation, era: str) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("containers_search", {"containers": ["nowhere"], "query": "x"}, "containers_list"),
         ("containers_search", {"containers": ["books"]}, "at least one word"),
@@ -201,9 +211,25 @@ async def test_errors_tell_the_remedy_as_text_and_as_structure(
         for tool, arguments, remedy in calls:
             result = await client.call_tool(tool, arguments)
             assert result.is_error, tool
-            error = result.structured_content["error"]
-            assert remedy in error["message"], error
-            assert text_of(result.content[0]) == f"{error['code']}: {error['message']}"
+            assert result.structured_content is None
+            (text,) = map(text_of, result.content)
+            assert remedy in text
+            assert text.partition(": ")[0] in ("INVALID", "NOT_FOUND")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_tool_and_a_forbidden_one_are_the_same_protocol_error(
+    stocked: Installation, era: str
+) -> None:
+    token = await token_with(stocked, "read")
+    async with connected(stocked, era, token) as client:
+        errors = []
+        for tool in ("containers_export", "containers_explode"):
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool(tool, {})
+            errors.append((refused.value.code, refused.value.message.replace(tool, "…")))
+        assert errors[0] == errors[1]
+        assert errors[0] == (-32602, "unknown tool '…': tools/list lists those you may call")
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -394,9 +420,9 @@ async def test_the_discovery_names_the_tools_with_dots_and_the_wire_takes_both(
         assert tool["inputSchema"] == wire[tool["mcpName"]]["inputSchema"]
     by_dots = await called(http, "containers.search", containers=["books"], query="whale")
     assert by_dots["structuredContent"]["hits"]
-    unknown = await called(http, "containers.explode")
-    assert unknown["isError"]
-    assert "tools/list" in unknown["content"][0]["text"]
+    unknown = await rpc(http, "tools/call", name="containers.explode", arguments={})
+    assert unknown["error"]["code"] == -32602
+    assert "tools/list" in unknown["error"]["message"]
 
 
 async def test_listed_tools_are_as_every_client_takes_them(http: httpx.AsyncClient) -> None:

@@ -1,4 +1,5 @@
-"""Answers of tools: compact JSON, both as structured content and as text, because clients read one or the other."""
+"""Answers of tools: compact JSON, both as structured content and as text, because clients read one or the other.
+Errors are text alone."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ import orjson
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from latent_core.domain.errors import Issue, IssueCode, LatentError
+from latent_core.domain.errors import Issue, LatentError
+from latent_gateway.envelope import retry_seconds
 
 MIN_CHARS: Final = 1_000
 MAX_CHARS: Final = 60_000
@@ -71,22 +73,17 @@ def answered(answer: ToolResult) -> CallToolResult:
 
 
 def failed(error: LatentError) -> CallToolResult:
-    """Cause and remedy in both forms: some clients show the text of an error, some the structure."""
-    error_fields: dict[str, Any] = {"code": error.code.value, "message": by_tools(error.message)}
-    if error.transient:
-        error_fields["retry"] = True
-    return CallToolResult(
-        content=[
-            TextContent(type="text", text=f"{error_fields['code']}: {error_fields['message']}")
-        ],
-        structured_content={"error": error_fields},
-        is_error=True,
-    )
+    """Code, cause, remedy and the time to wait, as text. Structured content would not fit the tool's output schema:
+    clients that validate it would show their own complaint instead."""
+    text = f"{error.code.value}: {by_tools(error.message)}"
+    if error.transient and "retry in" not in text.lower():
+        text = f"{text.removesuffix('.')}. {_retry(error)}"
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 
-def code_of(result: CallToolResult) -> IssueCode:
-    """The code of a result of ``failed``."""
-    return IssueCode((result.structured_content or {})["error"]["code"])
+def _retry(error: LatentError) -> str:
+    seconds = retry_seconds(error)
+    return "The same call may succeed later." if seconds is None else f"Retry in {seconds} s."
 
 
 def problems(exc: ValidationError) -> str:

@@ -45,8 +45,8 @@ from typing_extensions import override
 
 from latent_core.domain.errors import (
     Invalid,
+    IssueCode,
     LatentError,
-    NotFound,
     StoreFull,
     TimedOut,
     Unavailable,
@@ -58,7 +58,7 @@ from latent_gateway.mcp import resources
 from latent_gateway.mcp.calls import ToolCall, may
 from latent_gateway.mcp.guard import PATH
 from latent_gateway.mcp.prompts import PROMPTS
-from latent_gateway.mcp.results import ToolResult, answered, code_of, failed, problems
+from latent_gateway.mcp.results import ToolResult, answered, failed, problems
 from latent_gateway.mcp.tools.port import Tool
 from latent_gateway.mcp.tools.registry import tools_of
 
@@ -136,15 +136,16 @@ class Surface:
         call = await self._called(ctx)
         tool = self._named.get(params.name)
         if tool is None or not may(call.caller, tool):
-            name = params.name[:80].encode("ascii", "replace").decode()
-            return failed(NotFound(f"unknown tool '{name}': tools/list lists those you may call"))
+            call.shared.stack.metrics.failed("mcp", IssueCode.NOT_FOUND)
+            raise _unknown(params.name)
         begun = perf_counter()
         with span(f"tool {tool.wire_name}", request_id=call.request_id) as traced:
-            result = await run_tool(tool, call, params.arguments or {})
-            if result.is_error:
-                code = code_of(result)
-                traced.failed(code.value)
-                call.shared.stack.metrics.failed("mcp", code)
+            try:
+                result = await run_tool(tool, call, params.arguments or {})
+            except LatentError as error:
+                traced.failed(error.code.value)
+                call.shared.stack.metrics.failed("mcp", error.code)
+                result = failed(error)
         logger.info(
             "tool_called",
             extra={
@@ -219,27 +220,33 @@ class _Route(Route):
         return match, {**child, "route": self}
 
 
+def _unknown(name: str) -> MCPError:
+    """The same error for a tool that does not exist and for one that the token may not call."""
+    shown = name[:80].encode("ascii", "replace").decode()
+    return MCPError(INVALID_PARAMS, f"unknown tool '{shown}': tools/list lists those you may call")
+
+
 async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToolResult:
-    """The answer of the tool within its deadline; every error becomes a result with its remedy."""
+    """The answer of the tool within its deadline; every error is a ``LatentError`` with its remedy."""
     try:
         arguments = tool.arguments.model_validate(given)
         async with asyncio.timeout(tool.seconds):
             answer = await tool.run(call, arguments)
     except ValidationError as exc:
-        return failed(Invalid(problems(exc)))
+        raise Invalid(problems(exc)) from exc
     except StoreFull as exc:
         call.shared.stack.capacity.heard(exc)
-        return failed(exc)
-    except LatentError as exc:
-        return failed(exc)
-    except TimeoutError:
-        return failed(
-            TimedOut(f"{tool.wire_name} took longer than {tool.seconds:g} s: request less")
-        )
-    except Exception:  # the outermost frame of a tool: it logs and answers
+        raise
+    except LatentError:
+        raise
+    except TimeoutError as exc:
+        raise TimedOut(
+            f"{tool.wire_name} took longer than {tool.seconds:g} s: request less"
+        ) from exc
+    except Exception as exc:  # the outermost frame of a tool: it logs and answers
         logger.exception("tool_failed", extra={"request_id": call.request_id, "tool": tool.name})
         message = f"internal error: the gateway's log has the cause under request {call.request_id}"
-        return failed(Unavailable(message))
+        raise Unavailable(message) from exc
     return answered(answer) if isinstance(answer, ToolResult) else answer
 
 
