@@ -29,8 +29,8 @@ from latent_cli.main import COMMANDS, module_of
 from latent_core.domain.manifest.model import Manifest
 from latent_core.settings import Settings
 from latent_gateway.app import ROUTERS
-from latent_gateway.mcp.tools.port import schema_of
 from latent_gateway.mcp.tools.registry import tools_of
+from latent_gateway.mcp.tools.schema import schema_of
 from latent_gateway.openapi import GatewayApi
 
 CHANGES: Final = Path(__file__).with_name("surface_changes.yaml")

@@ -26,10 +26,10 @@ _BY_TOOLS: Final = {
 
 
 class ToolResult(BaseModel):
-    """Structured content. Fields with their default value are omitted."""
+    """Structured content. Fields with their default value or without a value are omitted."""
 
     def compact(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
 
 class IssueSummary(BaseModel):

@@ -24,7 +24,7 @@ ENVELOPE_BYTES: Final = 300
 OF_INTEREST: Final = ("retrieval", "metadata", "ingest")
 """Keys of a manifest that matter for searching, if the whole manifest does not fit."""
 
-ContainerId = Annotated[Text, Field(max_length=64, description="id of containers_list.")]
+ContainerId = Annotated[Text, Field(max_length=64, description="Id of containers_list.")]
 
 
 class ListArguments(Arguments):
@@ -92,9 +92,9 @@ def _listed(container: Readable) -> ListedContainer:
 
 class DescribeArguments(Arguments):
     container_id: ContainerId
-    detail: Annotated[
-        Detail, Field(description="brief: how to search it; full: its whole manifest.")
-    ] = "brief"
+    detail: Annotated[Detail, Field(description="brief (default) or full: with its manifest.")] = (
+        "brief"
+    )
     max_chars: MaxChars = DEFAULT_CHARS
 
 
@@ -123,7 +123,7 @@ async def describe(call: ToolCall, arguments: DescribeArguments) -> ToolContaine
 def described(
     found: DescribedContainer, detail: Detail, max_chars: int
 ) -> ToolContainerDescription:
-    manifest = found.manifest
+    manifest = _set_values(found.manifest)
     shown_manifest = (
         manifest if detail == "full" else {k: manifest[k] for k in OF_INTEREST if k in manifest}
     )
@@ -146,10 +146,17 @@ def described(
     return answer
 
 
+def _set_values(value: Any) -> Any:
+    """Without the fields that are null: they are not set."""
+    if isinstance(value, dict):
+        return {key: _set_values(inner) for key, inner in value.items() if inner is not None}
+    return [_set_values(inner) for inner in value] if isinstance(value, list) else value
+
+
 LIST: Final = Tool(
     name="containers.list",
     title="List containers",
-    description="List the searchable containers with their ids. Start here if you know no container id.",
+    description="List the containers (collections of the user's documents) with their ids. Start here.",
     scope=Scope.READ,
     arguments=ListArguments,
     answer=ToolContainerList,
@@ -159,8 +166,7 @@ DESCRIBE: Final = Tool(
     name="containers.describe",
     title="Describe a container",
     description=(
-        "The contents of a container and how to search it: sizes, time of the last ingest, embedder, search modes, "
-        "the meta fields that filters may name."
+        "What a container holds and how to search it: sizes, dates, titles, meta keys, filters, modes."
     ),
     scope=Scope.READ,
     arguments=DescribeArguments,

@@ -23,7 +23,8 @@ from latent_gateway.mcp.tools import (
     refresh,
     search,
 )
-from latent_gateway.mcp.tools.port import Tool, schema_of
+from latent_gateway.mcp.tools.port import Tool
+from latent_gateway.mcp.tools.schema import schema_of
 
 TOOLS: Final = (
     containers.LIST,
