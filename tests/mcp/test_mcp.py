@@ -200,8 +200,10 @@ async def test_errors_are_text_with_the_remedy(stocked: Installation, era: str) 
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("containers_search", {"containers": ["nowhere"], "query": "x"}, "containers_list"),
         ("containers_search", {"containers": ["books"]}, "at least one word"),
-        ("containers_search", {"containers": ["books"], "query": "x", "limit": 3}, "'limit'"),
+        ("containers_search", {"containers": ["books"], "qury": "x"}, "did you mean 'query'?"),
         ("containers_search", {"containers": [], "query": "x"}, "containers"),
+        ("containers_search", {"containers": ["book"], "query": "x"}, "Did you mean 'books'?"),
+        ("containers_describe", {"container": "Note"}, "Did you mean 'notes'?"),
         ("documents_get", {"doc_id": "nonsense"}, "doc_id"),
         ("jobs_get", {"job_id": 999_999_999}, "999999999"),
         ("containers_add", {"container_id": "books", "uri": "ftp://x"}, "http"),
@@ -230,6 +232,59 @@ async def test_an_unknown_tool_and_a_forbidden_one_are_the_same_protocol_error(
             errors.append((refused.value.code, refused.value.message.replace(tool, "…")))
         assert errors[0] == errors[1]
         assert errors[0] == (-32602, "unknown tool '…': tools/list lists those you may call")
+
+
+async def test_only_containers_that_may_be_read_are_suggested(stocked: Installation) -> None:
+    async with stocked.client() as client:
+        made = await client.create_token(OWNER, name="books-only", containers=["books"])
+    async with connected(stocked, "legacy", made.secret) as client:
+        for given, suggested in (("book", True), ("note", False), ("notes", False)):
+            result = await client.call_tool("containers_describe", {"container_id": given})
+            assert ("Did you mean" in text_of(result.content[0])) is suggested
+            assert "'notes'" not in text_of(result.content[0]).replace(f"'{given}'", "")
+
+
+async def test_a_clamped_number_is_an_issue_of_the_answer(stocked: Installation) -> None:
+    async with connected(stocked, "legacy") as client:
+        found = await answered(
+            client, "containers_search", container="books", query="whale", limit=500
+        )
+        message = "top_k 500 is above the limit 100: 100 used"
+        assert found["issues"] == [{"code": "INVALID", "message": message}]
+
+
+async def test_a_page_is_named_by_its_uri_and_one_beyond_the_end_names_the_count(
+    stocked: Installation,
+) -> None:
+    async with connected(stocked, "legacy") as client:
+        hit = await document_of(client, "whale")
+        read = await answered(client, "documents_get", doc_id=hit["uri"])
+        assert read["untrusted_content"]["text"].strip() == "Chapter 4 tells of the whale."
+        for tool in ("documents_get", "page_image"):
+            beyond = f"page://{hit['doc_id']}/88"
+            result = await client.call_tool(tool, {"doc_id": beyond})
+            assert "has no page 88: it has 5" in text_of(result.content[0])
+
+
+async def test_a_description_tells_what_is_there_and_no_roles_to_readers(
+    stocked: Installation,
+) -> None:
+    token = await token_with(stocked, "read")
+    async with connected(stocked, "legacy", token) as client:
+        brief = await answered(client, "containers_describe", container_id="books")
+        assert brief["source_types"] == {"markdown": 2, "pdf": 1}
+        assert brief["oldest"] <= brief["newest"]
+        assert set(brief["untrusted_content"]["titles"]) >= {"Keeper's handbook"}
+        assert brief["modes"] == ["hybrid", "semantic", "lexical", "crossmodal"]
+        assert "key_path" not in brief["filters"]
+        assert {"page", "path", "max_age"} <= set(brief["filters"])
+        assert "manifest" not in brief
+        full = await answered(client, "containers_describe", container_id="books", detail="full")
+        assert full["manifest"]["embedder"] == "openai/test"
+        assert "acl" not in full["manifest"]
+    async with connected(stocked, "legacy") as client:
+        owned = await answered(client, "containers_describe", container_id="books", detail="full")
+        assert owned["manifest"]["acl"]["roles"]["owner"] == [OWNER]
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -77,7 +77,7 @@ async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
         (tool(busy), {"number": 4}, "RATE_LIMIT", "too many; see containers_list"),
         (tool(double), {"number": "the words"}, "INVALID", "number: "),
         (tool(double), {"number": 4, "more": 1}, "INVALID", "'more' is not an argument"),
-        (tool(double), {}, "INVALID", "number: "),
+        (tool(double), {}, "INVALID", "'number' is required"),
     ],
 )
 async def test_every_error_says_what_to_do(

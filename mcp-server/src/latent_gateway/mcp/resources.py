@@ -22,7 +22,6 @@ from mcp_types import (
 from latent_core.db.documents import documents
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, LatentError, NotFound
-from latent_gateway.api.containers import description
 from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import ToolCall
@@ -131,8 +130,7 @@ async def _answer(call: ToolCall, uri: str) -> ToolResult:
             "unknown resource: use container://{id}, document://{id} and page://{doc}/{n}"
         )
     if parts["container"]:
-        found = await description(call.shared, call.caller, parts["container"])
-        return described(found, "full", READ_CHARS)
+        return await described(call, parts["container"], "full", READ_CHARS)
     doc_id = _uuid(parts["document"] or parts["doc"])
     if parts["document"]:
         return await document(call, doc_id, max_chars=READ_CHARS)

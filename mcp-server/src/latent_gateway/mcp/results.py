@@ -3,13 +3,15 @@ Errors are text alone."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
-from latent_core.domain.errors import Issue, LatentError
+from latent_core.domain.errors import Issue, IssueCode, LatentError
 from latent_gateway.envelope import retry_seconds
 
 MIN_CHARS: Final = 1_000
@@ -64,8 +66,12 @@ def longest(text: str, max_bytes: int) -> str:
     return text[:low]
 
 
-def answered(answer: ToolResult) -> CallToolResult:
+def answered(answer: ToolResult, notes: Sequence[str] = ()) -> CallToolResult:
+    """``notes``: what was used instead of the given arguments, shown as issues."""
     content = answer.compact()
+    if notes:
+        issues = [{"code": IssueCode.INVALID.value, "message": note} for note in notes]
+        content["issues"] = [*content.get("issues", ()), *issues]
     return CallToolResult(
         content=[TextContent(type="text", text=orjson.dumps(content).decode())],
         structured_content=content,
@@ -86,13 +92,18 @@ def _retry(error: LatentError) -> str:
     return "The same call may succeed later." if seconds is None else f"Retry in {seconds} s."
 
 
-def problems(exc: ValidationError) -> str:
-    """The errors of arguments, without their values."""
-    return "; ".join(_problem(error) for error in exc.errors(include_url=False)[:MAX_PROBLEMS])
+def problems(exc: ValidationError, known: Sequence[str] = ()) -> str:
+    """The errors of arguments, without their values. ``known``: the names of the tool's arguments."""
+    errors = exc.errors(include_url=False)[:MAX_PROBLEMS]
+    return "; ".join(_problem(error, known) for error in errors)
 
 
-def _problem(error: Any) -> str:
+def _problem(error: Any, known: Sequence[str]) -> str:
     place = ".".join(str(part)[:60] for part in error["loc"]) or "arguments"
     if error["type"] == "extra_forbidden":
-        return f"'{place}' is not an argument of this tool"
+        near = difflib.get_close_matches(place, known, n=1)
+        names = f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}"
+        return f"'{place}' is not an argument of this tool" + (f"; {names}" if known else "")
+    if error["type"] == "missing":
+        return f"'{place}' is required"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"

@@ -57,6 +57,7 @@ from latent_gateway.context import Gateway
 from latent_gateway.mcp import resources
 from latent_gateway.mcp.calls import ToolCall, may
 from latent_gateway.mcp.guard import PATH
+from latent_gateway.mcp.hints import hinted
 from latent_gateway.mcp.prompts import PROMPTS
 from latent_gateway.mcp.results import ToolResult, answered, failed, problems
 from latent_gateway.mcp.tools.port import Tool
@@ -147,7 +148,8 @@ class Surface:
         with span(f"tool {tool.wire_name}", request_id=call.request_id) as traced:
             try:
                 result = await run_tool(tool, call, params.arguments or {})
-            except LatentError as error:
+            except LatentError as exc:
+                error = await hinted(call, exc)
                 traced.failed(error.code.value)
                 call.shared.stack.metrics.failed("mcp", error.code)
                 result = failed(error)
@@ -238,7 +240,7 @@ async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToo
         async with asyncio.timeout(tool.seconds):
             answer = await tool.run(call, arguments)
     except ValidationError as exc:
-        raise Invalid(problems(exc)) from exc
+        raise Invalid(problems(exc, list(tool.arguments.model_fields))) from exc
     except StoreFull as exc:
         call.shared.stack.capacity.heard(exc)
         raise
@@ -252,7 +254,7 @@ async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToo
         logger.exception("tool_failed", extra={"request_id": call.request_id, "tool": tool.name})
         message = f"internal error: the gateway's log has the cause under request {call.request_id}"
         raise Unavailable(message) from exc
-    return answered(answer) if isinstance(answer, ToolResult) else answer
+    return answered(answer, arguments.notes) if isinstance(answer, ToolResult) else answer
 
 
 @asynccontextmanager

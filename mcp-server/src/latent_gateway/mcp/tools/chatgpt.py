@@ -9,7 +9,7 @@ import re
 from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunk_listing
@@ -33,7 +33,10 @@ IDENTITY: Final = re.compile(f"(?P<doc>{UUID_TEXT})(?::(?P<chunk>{UUID_TEXT}))?"
 
 
 class Query(Arguments):
-    query: Annotated[str, Field(max_length=MAX_QUERY_CHARS, description="The query.")]
+    model_config = ConfigDict(json_schema_extra={"required": ["query"]})
+
+    query: Annotated[str, Field(max_length=MAX_QUERY_CHARS, description="The query.")] = ""
+    """Required by the contract, which also defines the answer to an empty one."""
 
 
 class ConnectorResult(ToolResult):

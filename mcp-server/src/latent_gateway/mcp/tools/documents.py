@@ -9,7 +9,7 @@ from pydantic import Field
 
 from latent_core.domain.document import DocumentView
 from latent_core.wire.search import Detail
-from latent_gateway.api.pages import readable_document
+from latent_gateway.api.pages import no_page, readable_document
 from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.reading import TextPiece, place_of, read
@@ -94,6 +94,8 @@ async def document(
     begin = None if cursor is None else place_of(cursor)
     async with call.shared.stack.db.reading() as conn:
         view = await readable_document(conn, call.caller, doc_id)
+        if page is not None and page > view.pages:
+            raise no_page(view, page)
         answer = _about(view, max_chars)
         budget = max_chars - ENVELOPE_BYTES - size(answer.compact())
         piece = TextPiece("", None)

@@ -26,6 +26,7 @@ from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import ToolSearchResult, fit
 from latent_gateway.mcp.results import DEFAULT_CHARS, issue_summary, problems
+from latent_gateway.mcp.tools.arguments import CLAMPED
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars, Tool
 
 DEFAULT_TOP_K: Final = 10
@@ -75,7 +76,9 @@ class SearchArguments(Arguments):
         ),
     ] = None
     top_k: Annotated[
-        int, Field(ge=1, le=MAX_TOP_K, description="Hits per answer: default 10, 1 to 100.")
+        int,
+        Field(ge=1, le=MAX_TOP_K, description="Hits per answer: default 10, 1 to 100."),
+        CLAMPED,
     ] = DEFAULT_TOP_K
     mode: Annotated[
         SearchMode | None,
@@ -105,7 +108,9 @@ class SearchArguments(Arguments):
         bool, Field(description="For must_terms and regexes; default false.")
     ] = False
     rerank_k: Annotated[
-        int | None, Field(ge=1, le=1000, description="Candidates of mode rerank, 1 to 1000.")
+        int | None,
+        Field(ge=1, le=1000, description="Candidates of mode rerank, 1 to 1000."),
+        CLAMPED,
     ] = None
     dedup: Annotated[bool, Field(description="One hit per document; default true.")] = True
     neighbours: Annotated[
@@ -115,6 +120,7 @@ class SearchArguments(Arguments):
             le=MAX_NEIGHBOURS,
             description="Passages before and after each hit: default 0, up to 5.",
         ),
+        CLAMPED,
     ] = 0
     detail: Annotated[
         Detail,
