@@ -326,6 +326,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
     ("POST", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
     ("DELETE", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
+    ("POST", "/mcp/connector"): Row(
+        ANYBODY, plain("/mcp/connector", body=JSON_RPC, headers=ACCEPT)
+    ),
+    ("GET", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
+    ("POST", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
+    ("DELETE", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
 }
 """A route that is not here fails the test below: whoever adds one says here who may use it."""
 

@@ -98,11 +98,13 @@ def book() -> bytes:
 
 
 @asynccontextmanager
-async def connected(one: Installation, era: str, token: str | None = None) -> AsyncIterator[Client]:
+async def connected(
+    one: Installation, era: str, token: str | None = None, *, path: str = "/mcp"
+) -> AsyncIterator[Client]:
     """A client with this token, else the owner's."""
     headers = {"Authorization": f"Bearer {token or one.token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
-        transport = streamable_http_client(f"{one.url}/mcp", http_client=http)
+        transport = streamable_http_client(f"{one.url}{path}", http_client=http)
         async with Client(transport, mode=era) as client:
             yield client
 
@@ -177,7 +179,7 @@ async def document_of(client: Client, query: str, container: str = "books") -> d
 async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation, era: str) -> None:
     async with connected(stocked, era) as client:
         tools = (await client.list_tools()).tools
-        assert [t.name for t in tools] == [*TOOLS, "search", "fetch"]
+        assert [t.name for t in tools] == TOOLS
         listed = await answered(client, "containers_list")
         assert [c["id"] for c in listed["containers"]] == ["books", "notes"]
         described = await answered(client, "containers_describe", container_id="books")
@@ -445,19 +447,76 @@ async def test_a_page_is_added_and_its_job_waited_for_with_progress(
         assert hit["doc_id"] == added["doc_id"]
 
 
-async def test_search_and_fetch_have_the_shapes_of_the_contract(http: httpx.AsyncClient) -> None:
-    found = await called(http, "search", query="whale")
-    (text,) = found["content"]
-    assert orjson.loads(text["text"]) == found["structuredContent"]
-    first = found["structuredContent"]["results"][0]
-    assert set(first) == {"id", "title", "url"}
-    assert first["url"].startswith("http")
-    fetched = (await called(http, "fetch", id=first["id"]))["structuredContent"]
-    assert {"id", "title", "text", "url"} <= set(fetched)
-    assert fetched["id"] == first["id"]
-    assert "whale" in fetched["text"]
-    nothing = await called(http, "search", query=" ")
-    assert nothing["structuredContent"] == {"results": []}
+RECORDS: list[dict[str, Any]] = [
+    {"url": "https://example.com/a"},
+    {"metadata": {"url": "https://example.com/b"}},
+]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_search_and_fetch_stand_on_a_path_of_their_own(
+    stocked: Installation, era: str
+) -> None:
+    async with connected(stocked, era, path="/mcp/connector") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "fetch"}
+        assert tools["search"].input_schema["required"] == ["query"]
+        assert tools["fetch"].input_schema["required"] == ["id"]
+        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        found = await answered(client, "search", query="whale")
+        first = found["results"][0]
+        assert set(first) == {"id", "title", "url", "snippet"}
+        assert "whale" in first["snippet"]
+        fetched = await answered(client, "fetch", id=first["id"])
+        assert {"id", "title", "text", "url"} <= set(fetched)
+        assert (fetched["id"], fetched["url"]) == (first["id"], first["url"])
+        assert fetched["metadata"]["page"] == "4"
+        assert "whale" in fetched["text"]
+        assert await answered(client, "search", query=" ") == {"results": []}
+        with pytest.raises(MCPError, match="unknown tool"):
+            await client.call_tool("containers_list", {})
+
+
+async def test_the_url_of_a_result_opens_for_a_person_who_signs_in(stocked: Installation) -> None:
+    async with connected(stocked, "legacy", path="/mcp/connector") as client:
+        url = (await answered(client, "search", query="whale"))["results"][0]["url"]
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as browser:
+        sign_in = await browser.get(url)
+        assert sign_in.url.path == "/login"
+        page = await browser.post(
+            sign_in.url.copy_with(query=None),
+            data={"token": stocked.token, "next": sign_in.url.params["next"]},
+            headers={"Origin": stocked.url},
+        )
+        assert page.status_code == 200
+        assert str(page.url) == url
+        assert "Chapter 4 tells of the whale." in page.text
+
+
+@pytest.mark.parametrize("given", RECORDS)
+async def test_a_record_is_cited_by_its_own_url_and_fetched_around_the_hit(
+    stocked: Installation, given: dict[str, Any]
+) -> None:
+    words = " ".join("zeppelins" if n == 15_000 else f"w{n}" for n in range(20_000))
+    record = orjson.dumps({"_id": "s", "title": "Saga", "text": words, **given})
+    own = given.get("url") or given["metadata"]["url"]
+    container = f"sagas-{own[-1]}"
+    async with stocked.client() as client:
+        await client.create(manifest(container))
+        await ingest(client, container, "sagas.jsonl", record)
+    try:
+        async with connected(stocked, "legacy", path="/mcp/connector") as client:
+            result = (await answered(client, "search", query="zeppelins"))["results"][0]
+            assert result["url"] == own
+            fetched = await answered(client, "fetch", id=result["id"])
+            assert fetched["url"] == own
+            assert fetched["metadata"]["truncated"] == "true"
+            assert len(orjson.dumps(fetched)) <= 10_000
+            shown = fetched["text"].split()
+            assert "zeppelins" in shown[20:-20]
+    finally:
+        async with stocked.client() as client:
+            await client.delete(container)
 
 
 async def test_the_discovery_names_the_tools_with_dots_and_the_wire_takes_both(
@@ -544,11 +603,12 @@ async def test_only_the_exact_path_speaks_mcp_and_only_with_a_token(
     stocked: Installation, http: httpx.AsyncClient
 ) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    slash = await http.post("/mcp/", json=body)
-    assert slash.status_code == 404
-    assert "/mcp" in slash.json()["issues"][0]["message"]
-    got = await http.get("/mcp")
-    assert (got.status_code, got.headers["allow"]) == (405, "POST")
+    for path in ("/mcp", "/mcp/connector"):
+        slash = await http.post(f"{path}/", json=body)
+        assert slash.status_code == 404
+        assert "/mcp" in slash.json()["issues"][0]["message"]
+        got = await http.get(path)
+        assert (got.status_code, got.headers["allow"]) == (405, "POST")
     async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as stranger:
         refused = await stranger.post("/mcp", json=body)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (

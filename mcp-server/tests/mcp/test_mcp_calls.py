@@ -21,9 +21,9 @@ from latent_core.settings import Settings
 from latent_gateway.auth.principal import Principal
 from latent_gateway.mcp.calls import Scope, ToolCall, may
 from latent_gateway.mcp.results import ToolResult, failed
-from latent_gateway.mcp.server import run_tool
 from latent_gateway.mcp.tools.port import Arguments, Tool
 from latent_gateway.mcp.tools.registry import TOOLS, tools_of
+from latent_gateway.mcp.toolset import run_tool
 
 
 class Number(Arguments):
@@ -143,7 +143,7 @@ def test_names_are_those_that_every_client_takes() -> None:
         assert len(one.wire_name) <= 50
 
 
-def test_the_connector_tools_can_be_disabled() -> None:
-    with_pair = tools_of(Settings(_env_file=None))
-    without = tools_of(Settings(_env_file=None, mcp_search_fetch=False))
+def test_the_connector_tools_are_hidden_unless_a_setting_shows_them() -> None:
+    without = tools_of(Settings(_env_file=None))
+    with_pair = tools_of(Settings(_env_file=None, mcp_search_fetch=True))
     assert {t.name for t in with_pair} - {t.name for t in without} == {"search", "fetch"}
