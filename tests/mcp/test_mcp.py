@@ -599,6 +599,88 @@ async def test_host_and_origin_are_compared_before_anything_else(
         assert "LLC_MCP_ALLOWED_" in refused.json()["issues"][0]["message"]
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/connector"])
+async def test_a_page_of_an_allowed_origin_asks_and_calls_and_reads_errors(
+    stocked: Installation, http: httpx.AsyncClient, path: str
+) -> None:
+    origin = "https://app.example.com"
+    requested = "authorization, content-type, mcp-protocol-version, mcp-param-city"
+    asks = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": requested,
+        "Access-Control-Request-Private-Network": "true",
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as browser:
+        preflight = await browser.options(path, headers=asks)
+        assert preflight.status_code == 204
+        assert preflight.headers["access-control-allow-origin"] == origin
+        assert preflight.headers["access-control-allow-headers"] == requested
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        assert preflight.headers["access-control-allow-private-network"] == "true"
+        refused = await browser.post(path, json=body, headers={"Origin": origin})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == origin
+        assert "WWW-Authenticate" in refused.headers["access-control-expose-headers"]
+        foreign = await browser.options(path, headers={**asks, "Origin": "https://evil.example"})
+        assert foreign.status_code == 403
+        assert "access-control-allow-origin" not in foreign.headers
+    answer = await http.post(path, json=body, headers={"Origin": origin})
+    assert answer.status_code == 200
+    assert answer.headers.get_list("access-control-allow-origin") == [origin]
+    assert "Origin" in answer.headers["vary"]
+    assert "access-control-allow-origin" not in (await http.post(path, json=body)).headers
+
+
+async def test_an_unknown_path_without_a_token_does_not_exist(stocked: Installation) -> None:
+    async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as stranger:
+        for path in ("/sse", "/mcp/sse", "/authorize", "/register", "/v1/nothing", "/favicon.ico"):
+            for method in ("GET", "POST"):
+                answer = await stranger.request(method, path)
+                assert answer.status_code == 404, path
+                assert answer.json()["issues"][0]["code"] == "NOT_FOUND"
+        for path in ("/mcp", "/mcp/connector", "/v1/jobs", "/v1/containers/list"):
+            assert (await stranger.get(path)).status_code == 401, path
+
+
+async def test_a_link_does_not_hold_the_name_of_a_file(
+    stocked: Installation, http: httpx.AsyncClient
+) -> None:
+    found = await called(
+        http, "containers_search", containers=["books"], query="kraken", detail="full"
+    )
+    link = found["structuredContent"]["hits"][0]["page_uri"]
+    assert "evil" not in link
+    assert "filename" not in link
+    async with httpx.AsyncClient(trust_env=False) as anybody:
+        image = await anybody.get(link)
+    assert (image.status_code, image.headers["content-disposition"]) == (200, "inline")
+
+
+async def test_hidden_characters_of_a_document_do_not_reach_a_model(
+    stocked: Installation,
+) -> None:
+    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    hidden = f"# Quagga{tags}\n\nThe quagga \u202esleeps\x1b[2J{tags}."
+    async with stocked.client() as client:
+        await client.create(manifest("hidden"))
+        await ingest(client, "hidden", "quagga.md", hidden.encode())
+    async with connected(stocked, "legacy") as client:
+        hit = await document_of(client, "quagga", "hidden")
+        answers = [
+            hit,
+            await answered(client, "documents_get", doc_id=hit["doc_id"]),
+            text_of((await client.read_resource(f"document://{hit['doc_id']}")).contents[0]),
+        ]
+        for answer in answers:
+            written = str(answer)
+            assert "uagga" in written
+            assert not {"\x1b", "\u202e", *tags} & set(written)
+    async with stocked.client() as client:
+        await client.delete("hidden")
+
+
 async def test_only_the_exact_path_speaks_mcp_and_only_with_a_token(
     stocked: Installation, http: httpx.AsyncClient
 ) -> None:

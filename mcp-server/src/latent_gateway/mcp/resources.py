@@ -25,6 +25,7 @@ from latent_core.domain.errors import Invalid, LatentError, NotFound
 from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.cleaning import cleaned
 from latent_gateway.mcp.results import ToolResult, by_tools
 from latent_gateway.mcp.tools.containers import described
 from latent_gateway.mcp.tools.documents import MAX_PAGE, document
@@ -119,7 +120,7 @@ async def read(call: ToolCall, uri: str) -> ReadResourceResult:
         answer = await _answer(call, uri)
     except LatentError as exc:
         raise MCPError(INVALID_PARAMS, by_tools(exc.message), {"uri": uri[:300]}) from exc
-    text = orjson.dumps(answer.compact()).decode()
+    text = orjson.dumps(cleaned(answer.compact())).decode()
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=JSON, text=text)])
 
 

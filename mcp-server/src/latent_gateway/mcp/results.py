@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError
 from latent_gateway.envelope import retry_seconds
+from latent_gateway.mcp.cleaning import cleaned, visible
 
 MIN_CHARS: Final = 1_000
 MAX_CHARS: Final = 60_000
@@ -68,7 +69,7 @@ def longest(text: str, max_bytes: int) -> str:
 
 def answered(answer: ToolResult, notes: Sequence[str] = ()) -> CallToolResult:
     """``notes``: what was used instead of the given arguments, shown as issues."""
-    content = answer.compact()
+    content: dict[str, Any] = cleaned(answer.compact())
     if notes:
         issues = [{"code": IssueCode.INVALID.value, "message": note} for note in notes]
         content["issues"] = [*content.get("issues", ()), *issues]
@@ -84,7 +85,7 @@ def failed(error: LatentError) -> CallToolResult:
     text = f"{error.code.value}: {by_tools(error.message)}"
     if error.transient and "retry in" not in text.lower():
         text = f"{text.removesuffix('.')}. {_retry(error)}"
-    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+    return CallToolResult(content=[TextContent(type="text", text=visible(text))], is_error=True)
 
 
 def _retry(error: LatentError) -> str:
