@@ -51,7 +51,7 @@ async def bridge(one: Installation) -> Process:
     )
 
 
-async def asked(process: Process, **message: Any) -> dict[str, Any]:
+async def answer_to(process: Process, **message: Any) -> dict[str, Any]:
     """The answer to one message."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -77,9 +77,9 @@ async def test_discovery_before_anything_else_is_answered(stocked: Installation)
         f"{META}/clientCapabilities": {},
     }
     process = await bridge(stocked)
-    answer = await asked(process, method="server/discover", params={"_meta": meta})
+    answer = await answer_to(process, method="server/discover", params={"_meta": meta})
     assert version in answer["result"]["supportedVersions"]
-    listed = await asked(process, method="tools/list", params={"_meta": meta})
+    listed = await answer_to(process, method="tools/list", params={"_meta": meta})
     assert listed["result"]["tools"]
     assert await closed(process) == [0]
 
@@ -88,12 +88,12 @@ async def test_discovery_without_a_version_is_refused_so_that_a_client_falls_bac
     stocked: Installation,
 ) -> None:
     process = await bridge(stocked)
-    refused = await asked(process, method="server/discover", params={})
+    refused = await answer_to(process, method="server/discover", params={})
     assert refused["id"] == 1
     assert refused["error"]["code"] in (-32601, -32602)
     client = {"name": "old", "version": "1"}
     given = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client}
-    begun = await asked(process, method="initialize", params=given)
+    begun = await answer_to(process, method="initialize", params=given)
     assert begun["result"]["protocolVersion"] == "2025-11-25"
     assert await closed(process) == [0]
 
@@ -111,7 +111,7 @@ async def test_twenty_bridges_at_once_are_small_and_all_answer(stocked: Installa
     processes = [await bridge(stocked) for _ in range(BRIDGES)]
     call = {"name": "containers_list", "arguments": {}}
     answers = await asyncio.gather(
-        *(asked(process, method="tools/call", params=call) for process in processes)
+        *(answer_to(process, method="tools/call", params=call) for process in processes)
     )
     assert all(answer["result"]["structuredContent"]["containers"] == [] for answer in answers)
     sizes = [psutil.Process(process.pid).memory_info().rss for process in processes]
@@ -156,5 +156,5 @@ async def test_a_module_of_the_working_folder_is_not_imported(
     process = await asyncio.create_subprocess_exec(
         *(str(LATENT), "mcp"), stdin=PIPE, stdout=PIPE, env=stocked.environment(), cwd=tmp_path
     )
-    assert "result" in await asked(process, method="ping")
+    assert "result" in await answer_to(process, method="ping")
     assert await closed(process) == [0]
