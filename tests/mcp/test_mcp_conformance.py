@@ -121,13 +121,22 @@ async def test_the_suite_finds_no_fault_behind_our_http_stack(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", ["modern", "legacy", "auto"])
 async def test_the_inspector_finds_no_fault_in_our_own_tools(
     era: str, ours: str, tmp_path: Path
 ) -> None:
     inspector = await asyncio.to_thread(program, INSPECTOR, MIN_NODE)
-    given = ["--cli", ours, "--transport", "http", "--protocol-era", era, "--strict"]
-    code, output = await run([*inspector, *given, "--method", "tools/list"], tmp_path)
-    assert code == 0, output[-4000:]
-    listed: Any = json.loads(output[output.index("{") :])
-    assert "containers_search" in {offered["name"] for offered in listed["tools"]}
+    options = ["--transport", "http", "--protocol-era", era]
+    for address, tool in ((ours, "containers_search"), (f"{ours}/connector", "search")):
+        given = ["--cli", address, *options, "--strict", "--method", "tools/list"]
+        code, output = await run([*inspector, *given], tmp_path)
+        assert code == 0, output[-4000:]
+        listed: Any = json.loads(output[output.index("{") :])
+        assert tool in {offered["name"] for offered in listed["tools"]}
+    failing = ["--tool-name", "containers_describe", "--tool-args-json", '{"container_id": "none"}']
+    given = ["--cli", ours, *options, "--method", "tools/call", *failing]
+    _, output = await run([*inspector, *given], tmp_path)
+    answer: Any = json.JSONDecoder().raw_decode(output[output.index("{") :])[0]
+    assert answer["isError"], output
+    assert answer["content"][0]["text"].startswith("NOT_FOUND: container 'none'"), output
+    assert "schema" not in output.lower(), output
