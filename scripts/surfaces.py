@@ -27,10 +27,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from latent_cli.main import COMMANDS, module_of
 from latent_core.domain.manifest.model import Manifest
-from latent_core.settings import Settings
 from latent_gateway.app import ROUTERS
-from latent_gateway.mcp.tools.port import schema_of
-from latent_gateway.mcp.tools.registry import tools_of
+from latent_gateway.mcp.tools.registry import PAIR, TOOLS
+from latent_gateway.mcp.tools.schema import schema_of
 from latent_gateway.openapi import GatewayApi
 
 CHANGES: Final = Path(__file__).with_name("surface_changes.yaml")
@@ -68,7 +67,7 @@ def openapi() -> Any:
 
 
 def mcp_tools() -> Any:
-    """The tools that ``GET /mcp/tools`` lists for an owner."""
+    """The tools for an owner, at all addresses."""
     return [
         {
             "name": tool.name,
@@ -77,7 +76,7 @@ def mcp_tools() -> Any:
             "description": tool.description,
             "inputSchema": schema_of(tool.arguments),
         }
-        for tool in tools_of(Settings())
+        for tool in (*TOOLS, *PAIR)
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from latent_client import AsyncClient, GatewayUnreachable
 from latent_client.errors import error_class
-from latent_client.transport import Transport, is_loopback
+from latent_client.transport import Transport
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -28,6 +28,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.web_address import is_loopback
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
 

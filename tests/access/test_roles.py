@@ -342,6 +342,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
     ("POST", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
     ("DELETE", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),
+    ("POST", "/mcp/connector"): Row(
+        ANYBODY, plain("/mcp/connector", body=JSON_RPC, headers=ACCEPT)
+    ),
+    ("GET", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
+    ("POST", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
+    ("DELETE", "/mcp/connector/"): Row(ANYBODY, plain("/mcp/connector/"), (404,)),
 }
 """A route that is not here fails the test below: whoever adds one says here who may use it."""
 
@@ -538,6 +544,8 @@ class ToolRow:
     """Makes the arguments for each role, instead of ``arguments``."""
 
 
+INVALID_PARAMS: Final = -32602
+"""Of a tool that the token may not call: it is unknown."""
 READERS: Final = frozenset({"owner", "writer", "reader"})
 WITH_READ: Final = READERS | {"other", "narrowed"}
 WITH_INGEST: Final = WITH_READ | {"ingester"}
@@ -593,7 +601,8 @@ async def test_each_role_lists_exactly_the_tools_it_may_call(
         assert (tool in listed) is (role in row.listed), role
         result = await harness.result(role, "tools/call", name=tool, arguments=arguments)
         text = orjson.dumps(result).decode()
-        assert result.get("isError", False) is (role not in row.works), (role, text[:300])
+        refused = result.get("isError", False) or result.get("code") == INVALID_PARAMS
+        assert refused is (role not in row.works), (role, text[:300])
         if role not in READERS | {"ingester"}:
             assert SECRET not in text, (role, text)
         if role not in row.works | {"reader"}:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import httpx2
@@ -22,7 +23,9 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 
 from latent_core.domain.job import JobState
+from latent_core.domain.token import Scope
 from latent_core.wire.search import SearchRequest
+from latent_gateway.auth.principal import OWNER
 from tests.http.test_http_surface import HANDBOOK, ingest, manifest, settled
 from tests.support.harness.installation import LATENT, Installation
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -99,10 +102,13 @@ def book() -> bytes:
 
 
 @asynccontextmanager
-async def connected(one: Installation, era: str) -> AsyncIterator[Client]:
-    headers = {"Authorization": f"Bearer {one.token}"}
+async def connected(
+    one: Installation, era: str, token: str | None = None, *, path: str = "/mcp"
+) -> AsyncIterator[Client]:
+    """A client with this token, else the owner's."""
+    headers = {"Authorization": f"Bearer {token or one.token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=30, trust_env=False) as http:
-        transport = streamable_http_client(f"{one.url}/mcp", http_client=http)
+        transport = streamable_http_client(f"{one.url}{path}", http_client=http)
         async with Client(transport, mode=era) as client:
             yield client
 
@@ -117,6 +123,14 @@ async def http(stocked: Installation) -> AsyncIterator[httpx.AsyncClient]:
         base_url=stocked.url, headers=headers, trust_env=False, timeout=30
     ) as opened:
         yield opened
+
+
+async def token_with(one: Installation, *scopes: str) -> str:
+    """A new token of the owner's principal with these scopes."""
+    async with one.client() as client:
+        given = [Scope(scope) for scope in scopes]
+        made = await client.create_token(OWNER, name=uuid4().hex, scopes=given)
+        return made.secret
 
 
 def text_of(part: Any) -> str:
@@ -169,7 +183,7 @@ async def document_of(client: Client, query: str, container: str = "books") -> d
 async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation, era: str) -> None:
     async with connected(stocked, era) as client:
         tools = (await client.list_tools()).tools
-        assert [t.name for t in tools] == [*TOOLS, "search", "fetch"]
+        assert [t.name for t in tools] == TOOLS
         listed = await answered(client, "containers_list")
         assert [c["id"] for c in listed["containers"]] == ["books", "notes"]
         described = await answered(client, "containers_describe", container_id="books")
@@ -188,14 +202,14 @@ async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_errors_tell_the_remedy_as_text_and_as_structure(
-    stocked: Installation, era: str
-) -> None:
+async def test_errors_are_text_with_the_remedy(stocked: Installation, era: str) -> None:
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("containers_search", {"containers": ["nowhere"], "query": "x"}, "containers_list"),
         ("containers_search", {"containers": ["books"]}, "at least one word"),
-        ("containers_search", {"containers": ["books"], "query": "x", "limit": 3}, "'limit'"),
+        ("containers_search", {"containers": ["books"], "qury": "x"}, "did you mean 'query'?"),
         ("containers_search", {"containers": [], "query": "x"}, "containers"),
+        ("containers_search", {"containers": ["book"], "query": "x"}, "Did you mean 'books'?"),
+        ("containers_describe", {"container": "Note"}, "Did you mean 'notes'?"),
         ("documents_get", {"doc_id": "nonsense"}, "doc_id"),
         ("jobs_get", {"job_id": 999_999_999}, "999999999"),
         ("documents_add", {"container_id": "books", "uri": "ftp://x"}, "http"),
@@ -205,9 +219,78 @@ async def test_errors_tell_the_remedy_as_text_and_as_structure(
         for tool, arguments, remedy in calls:
             result = await client.call_tool(tool, arguments)
             assert result.is_error, tool
-            error = result.structured_content["error"]
-            assert remedy in error["message"], error
-            assert text_of(result.content[0]) == f"{error['code']}: {error['message']}"
+            assert result.structured_content is None
+            (text,) = map(text_of, result.content)
+            assert remedy in text
+            assert text.partition(": ")[0] in ("INVALID", "NOT_FOUND")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_an_unknown_tool_and_a_forbidden_one_are_the_same_protocol_error(
+    stocked: Installation, era: str
+) -> None:
+    token = await token_with(stocked, "read")
+    async with connected(stocked, era, token) as client:
+        errors = []
+        for tool in ("containers_export", "containers_explode"):
+            with pytest.raises(MCPError) as refused:
+                await client.call_tool(tool, {})
+            errors.append((refused.value.code, refused.value.message.replace(tool, "…")))
+        assert errors[0] == errors[1]
+        assert errors[0] == (-32602, "unknown tool '…': tools/list lists those you may call")
+
+
+async def test_only_containers_that_may_be_read_are_suggested(stocked: Installation) -> None:
+    async with stocked.client() as client:
+        made = await client.create_token(OWNER, name="books-only", containers=["books"])
+    async with connected(stocked, "legacy", made.secret) as client:
+        for given, suggested in (("book", True), ("note", False), ("notes", False)):
+            result = await client.call_tool("containers_describe", {"container_id": given})
+            assert ("Did you mean" in text_of(result.content[0])) is suggested
+            assert "'notes'" not in text_of(result.content[0]).replace(f"'{given}'", "")
+
+
+async def test_a_clamped_number_is_an_issue_of_the_answer(stocked: Installation) -> None:
+    async with connected(stocked, "legacy") as client:
+        found = await answered(
+            client, "containers_search", container="books", query="whale", limit=500
+        )
+        message = "top_k 500 is above the limit 100: 100 used"
+        assert found["issues"] == [{"code": "INVALID", "message": message}]
+
+
+async def test_a_page_is_named_by_its_uri_and_one_beyond_the_end_names_the_count(
+    stocked: Installation,
+) -> None:
+    async with connected(stocked, "legacy") as client:
+        hit = await document_of(client, "whale")
+        read = await answered(client, "documents_get", doc_id=hit["uri"])
+        assert read["untrusted_content"]["text"].strip() == "Chapter 4 tells of the whale."
+        for tool in ("documents_get", "page_image"):
+            beyond = f"page://{hit['doc_id']}/88"
+            result = await client.call_tool(tool, {"doc_id": beyond})
+            assert "has no page 88: it has 5" in text_of(result.content[0])
+
+
+async def test_a_description_tells_what_is_there_and_no_roles_to_readers(
+    stocked: Installation,
+) -> None:
+    token = await token_with(stocked, "read")
+    async with connected(stocked, "legacy", token) as client:
+        brief = await answered(client, "containers_describe", container_id="books")
+        assert brief["source_types"] == {"markdown": 2, "pdf": 1}
+        assert brief["oldest"] <= brief["newest"]
+        assert set(brief["untrusted_content"]["titles"]) >= {"Keeper's handbook"}
+        assert brief["modes"] == ["hybrid", "semantic", "lexical", "crossmodal"]
+        assert "key_path" not in brief["filters"]
+        assert {"page", "path", "max_age"} <= set(brief["filters"])
+        assert "manifest" not in brief
+        full = await answered(client, "containers_describe", container_id="books", detail="full")
+        assert full["manifest"]["embedder"] == "openai/test"
+        assert "acl" not in full["manifest"]
+    async with connected(stocked, "legacy") as client:
+        owned = await answered(client, "containers_describe", container_id="books", detail="full")
+        assert owned["manifest"]["acl"]["roles"]["owner"] == [OWNER]
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -389,19 +472,76 @@ async def test_a_note_is_written_found_replaced_and_its_neighbours_are_named(
         assert near["nearest"][0]["untrusted_content"] == {"title": "Quokka"}
 
 
-async def test_search_and_fetch_have_the_shapes_of_the_contract(http: httpx.AsyncClient) -> None:
-    found = await called(http, "search", query="whale")
-    (text,) = found["content"]
-    assert orjson.loads(text["text"]) == found["structuredContent"]
-    first = found["structuredContent"]["results"][0]
-    assert set(first) == {"id", "title", "url"}
-    assert first["url"].startswith("http")
-    fetched = (await called(http, "fetch", id=first["id"]))["structuredContent"]
-    assert {"id", "title", "text", "url"} <= set(fetched)
-    assert fetched["id"] == first["id"]
-    assert "whale" in fetched["text"]
-    nothing = await called(http, "search", query=" ")
-    assert nothing["structuredContent"] == {"results": []}
+RECORDS: list[dict[str, Any]] = [
+    {"url": "https://example.com/a"},
+    {"metadata": {"url": "https://example.com/b"}},
+]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_search_and_fetch_stand_on_a_path_of_their_own(
+    stocked: Installation, era: str
+) -> None:
+    async with connected(stocked, era, path="/mcp/connector") as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"search", "fetch"}
+        assert tools["search"].input_schema["required"] == ["query"]
+        assert tools["fetch"].input_schema["required"] == ["id"]
+        assert all(tool.annotations.read_only_hint for tool in tools.values())
+        found = await answered(client, "search", query="whale")
+        first = found["results"][0]
+        assert set(first) == {"id", "title", "url", "snippet"}
+        assert "whale" in first["snippet"]
+        fetched = await answered(client, "fetch", id=first["id"])
+        assert {"id", "title", "text", "url"} <= set(fetched)
+        assert (fetched["id"], fetched["url"]) == (first["id"], first["url"])
+        assert fetched["metadata"]["page"] == "4"
+        assert "whale" in fetched["text"]
+        assert await answered(client, "search", query=" ") == {"results": []}
+        with pytest.raises(MCPError, match="unknown tool"):
+            await client.call_tool("containers_list", {})
+
+
+async def test_the_url_of_a_result_opens_for_a_person_who_signs_in(stocked: Installation) -> None:
+    async with connected(stocked, "legacy", path="/mcp/connector") as client:
+        url = (await answered(client, "search", query="whale"))["results"][0]["url"]
+    async with httpx.AsyncClient(trust_env=False, follow_redirects=True) as browser:
+        sign_in = await browser.get(url)
+        assert sign_in.url.path == "/login"
+        page = await browser.post(
+            sign_in.url.copy_with(query=None),
+            data={"token": stocked.token, "next": sign_in.url.params["next"]},
+            headers={"Origin": stocked.url},
+        )
+        assert page.status_code == 200
+        assert str(page.url) == url
+        assert "Chapter 4 tells of the whale." in page.text
+
+
+@pytest.mark.parametrize("given", RECORDS)
+async def test_a_record_is_cited_by_its_own_url_and_fetched_around_the_hit(
+    stocked: Installation, given: dict[str, Any]
+) -> None:
+    words = " ".join("zeppelins" if n == 15_000 else f"w{n}" for n in range(20_000))
+    record = orjson.dumps({"_id": "s", "title": "Saga", "text": words, **given})
+    own = given.get("url") or given["metadata"]["url"]
+    container = f"sagas-{own[-1]}"
+    async with stocked.client() as client:
+        await client.create(manifest(container))
+        await ingest(client, container, "sagas.jsonl", record)
+    try:
+        async with connected(stocked, "legacy", path="/mcp/connector") as client:
+            result = (await answered(client, "search", query="zeppelins"))["results"][0]
+            assert result["url"] == own
+            fetched = await answered(client, "fetch", id=result["id"])
+            assert fetched["url"] == own
+            assert fetched["metadata"]["truncated"] == "true"
+            assert len(orjson.dumps(fetched)) <= 10_000
+            shown = fetched["text"].split()
+            assert "zeppelins" in shown[20:-20]
+    finally:
+        async with stocked.client() as client:
+            await client.delete(container)
 
 
 async def test_the_discovery_names_the_tools_with_dots_and_the_wire_takes_both(
@@ -419,9 +559,9 @@ async def test_the_discovery_names_the_tools_with_dots_and_the_wire_takes_both(
         assert tool["inputSchema"] == wire[tool["mcpName"]]["inputSchema"]
     by_dots = await called(http, "containers.search", containers=["books"], query="whale")
     assert by_dots["structuredContent"]["hits"]
-    unknown = await called(http, "containers.explode")
-    assert unknown["isError"]
-    assert "tools/list" in unknown["content"][0]["text"]
+    unknown = await rpc(http, "tools/call", name="containers.explode", arguments={})
+    assert unknown["error"]["code"] == -32602
+    assert "tools/list" in unknown["error"]["message"]
 
 
 async def test_listed_tools_are_as_every_client_takes_them(http: httpx.AsyncClient) -> None:
@@ -432,7 +572,8 @@ async def test_listed_tools_are_as_every_client_takes_them(http: httpx.AsyncClie
         assert tool["name"].replace("_", "").isalnum()
         hints = tool["annotations"]
         assert hints["readOnlyHint"] is (tool["name"] not in CHANGING)
-        assert hints["destructiveHint"] is (tool["name"] in DESTRUCTIVE)
+        if tool["name"] in CHANGING:
+            assert hints["destructiveHint"] is (tool["name"] in DESTRUCTIVE)
         schema = tool["inputSchema"]
         assert schema["type"] == "object"
         assert not {"anyOf", "oneOf", "allOf", "$ref", "$defs"} & set(schema)
@@ -483,15 +624,98 @@ async def test_host_and_origin_are_compared_before_anything_else(
         assert "LLC_MCP_ALLOWED_" in refused.json()["issues"][0]["message"]
 
 
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/connector"])
+async def test_a_page_of_an_allowed_origin_asks_and_calls_and_reads_errors(
+    stocked: Installation, http: httpx.AsyncClient, path: str
+) -> None:
+    origin = "https://app.example.com"
+    requested = "authorization, content-type, mcp-protocol-version, mcp-param-city"
+    asks = {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": requested,
+        "Access-Control-Request-Private-Network": "true",
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as browser:
+        preflight = await browser.options(path, headers=asks)
+        assert preflight.status_code == 204
+        assert preflight.headers["access-control-allow-origin"] == origin
+        assert preflight.headers["access-control-allow-headers"] == requested
+        assert "POST" in preflight.headers["access-control-allow-methods"]
+        assert preflight.headers["access-control-allow-private-network"] == "true"
+        refused = await browser.post(path, json=body, headers={"Origin": origin})
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == origin
+        assert "WWW-Authenticate" in refused.headers["access-control-expose-headers"]
+        foreign = await browser.options(path, headers={**asks, "Origin": "https://evil.example"})
+        assert foreign.status_code == 403
+        assert "access-control-allow-origin" not in foreign.headers
+    answer = await http.post(path, json=body, headers={"Origin": origin})
+    assert answer.status_code == 200
+    assert answer.headers.get_list("access-control-allow-origin") == [origin]
+    assert "Origin" in answer.headers["vary"]
+    assert "access-control-allow-origin" not in (await http.post(path, json=body)).headers
+
+
+async def test_an_unknown_path_without_a_token_does_not_exist(stocked: Installation) -> None:
+    async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as stranger:
+        for path in ("/sse", "/mcp/sse", "/authorize", "/register", "/v1/nothing", "/favicon.ico"):
+            for method in ("GET", "POST"):
+                answer = await stranger.request(method, path)
+                assert answer.status_code == 404, path
+                assert answer.json()["issues"][0]["code"] == "NOT_FOUND"
+        for path in ("/mcp", "/mcp/connector", "/v1/jobs", "/v1/containers/list"):
+            assert (await stranger.get(path)).status_code == 401, path
+
+
+async def test_a_link_does_not_hold_the_name_of_a_file(
+    stocked: Installation, http: httpx.AsyncClient
+) -> None:
+    found = await called(
+        http, "containers_search", containers=["books"], query="kraken", detail="full"
+    )
+    link = found["structuredContent"]["hits"][0]["page_uri"]
+    assert "evil" not in link
+    assert "filename" not in link
+    async with httpx.AsyncClient(trust_env=False) as anybody:
+        image = await anybody.get(link)
+    assert (image.status_code, image.headers["content-disposition"]) == (200, "inline")
+
+
+async def test_hidden_characters_of_a_document_do_not_reach_a_model(
+    stocked: Installation,
+) -> None:
+    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    hidden = f"# Quagga{tags}\n\nThe quagga \u202esleeps\x1b[2J{tags}."
+    async with stocked.client() as client:
+        await client.create(manifest("hidden"))
+        await ingest(client, "hidden", "quagga.md", hidden.encode())
+    async with connected(stocked, "legacy") as client:
+        hit = await document_of(client, "quagga", "hidden")
+        answers = [
+            hit,
+            await answered(client, "documents_get", doc_id=hit["doc_id"]),
+            text_of((await client.read_resource(f"document://{hit['doc_id']}")).contents[0]),
+        ]
+        for answer in answers:
+            written = str(answer)
+            assert "uagga" in written
+            assert not {"\x1b", "\u202e", *tags} & set(written)
+    async with stocked.client() as client:
+        await client.delete("hidden")
+
+
 async def test_only_the_exact_path_speaks_mcp_and_only_with_a_token(
     stocked: Installation, http: httpx.AsyncClient
 ) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    slash = await http.post("/mcp/", json=body)
-    assert slash.status_code == 404
-    assert "/mcp" in slash.json()["issues"][0]["message"]
-    got = await http.get("/mcp")
-    assert (got.status_code, got.headers["allow"]) == (405, "POST")
+    for path in ("/mcp", "/mcp/connector"):
+        slash = await http.post(f"{path}/", json=body)
+        assert slash.status_code == 404
+        assert "/mcp" in slash.json()["issues"][0]["message"]
+        got = await http.get(path)
+        assert (got.status_code, got.headers["allow"]) == (405, "POST")
     async with httpx.AsyncClient(base_url=stocked.url, trust_env=False) as stranger:
         refused = await stranger.post("/mcp", json=body)
         assert (refused.status_code, refused.headers["www-authenticate"]) == (

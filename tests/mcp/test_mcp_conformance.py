@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import shutil
 import socket
-import subprocess
 from collections.abc import AsyncIterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +22,8 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.app import create_app
 from latent_gateway.mcp.server import Surface
-from tests.support import REPOSITORY
 from tests.support.harness.mcp_fixtures import Fixtures
+from tests.support.harness.node_packages import program
 
 pytestmark = [
     pytest.mark.slow,
@@ -40,7 +36,6 @@ SUITE: Final = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
 INSPECTOR: Final = "@modelcontextprotocol/inspector@2.12.0"
 MIN_NODE: Final = 22
 SECONDS: Final = 600.0
-CACHE: Final = REPOSITORY / "build" / "npm"
 ERAS: Final = ("2026-07-28", "2025-11-25")
 # Requests of the server to its client need a stream that stays open between two requests; we keep none, so that any
 # gateway can answer the next request. In the era of 2026 the same is done by answering that input is required.
@@ -51,56 +46,6 @@ NO_BACK_CHANNEL: Final = (
     "elicitation-sep1330-enums",
     "server-sse-multiple-streams",  # a warning: no session id is given
 )
-
-
-def node() -> str:
-    """A Node that is new enough: the system's, else the one that Playwright's wheel carries."""
-    carried = find_spec("playwright")
-    places = [shutil.which("node")]
-    if carried is not None and carried.origin is not None:
-        places.append(str(Path(carried.origin).parent / "driver" / "node"))
-    for place in places:
-        if place is not None and Path(place).exists():
-            given_package = subprocess.run(
-                [place, "--version"], capture_output=True, text=True, check=False
-            )
-            version = re.match(r"v(\d+)\.", given_package.stdout)
-            if version is not None and int(version[1]) >= MIN_NODE:
-                return place
-    pytest.skip(f"the suite needs Node {MIN_NODE} or newer, and there is none")
-
-
-def program(package: str) -> list[str]:
-    """The command of an npm package, installed once below ``build/``."""
-    name, version = package[1:].rsplit("@", 1)
-    place = CACHE / re.sub(r"\W+", "-", package[1:])
-    home = place / "node_modules" / f"@{name}"
-    if not (home / "package.json").is_file():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("the suite comes by npm, and there is none")
-        done = subprocess.run(
-            [
-                npm,
-                "install",
-                "--silent",
-                "--no-audit",
-                "--no-fund",
-                "--ignore-scripts",
-                "--engine-strict=false",
-                f"--prefix={place}",
-                package,
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            pytest.skip(f"{package} cannot be had from npm: {done.stderr.strip()[-300:]}")
-    given_package = json.loads((home / "package.json").read_text("utf-8"))
-    assert given_package["version"] == version
-    commands: dict[str, str] = given_package["bin"]
-    return [node(), str(home / next(iter(commands.values())))]
 
 
 class OwnerTokenProxy:
@@ -163,7 +108,7 @@ async def run(command: list[str], folder: Path) -> tuple[int, str]:
 async def test_the_suite_finds_no_fault_behind_our_http_stack(
     era: str, fixtures: str, tmp_path: Path
 ) -> None:
-    suite = await asyncio.to_thread(program, SUITE)
+    suite = await asyncio.to_thread(program, SUITE, MIN_NODE)
     expected = tmp_path / "expected.yml"
     missing = NO_BACK_CHANNEL if era == "2025-11-25" else ()
     expected.write_text("server:\n" + "".join(f"  - {name}\n" for name in missing), "utf-8")
@@ -176,13 +121,22 @@ async def test_the_suite_finds_no_fault_behind_our_http_stack(
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("era", ["modern", "legacy"])
+@pytest.mark.parametrize("era", ["modern", "legacy", "auto"])
 async def test_the_inspector_finds_no_fault_in_our_own_tools(
     era: str, ours: str, tmp_path: Path
 ) -> None:
-    inspector = await asyncio.to_thread(program, INSPECTOR)
-    given = ["--cli", ours, "--transport", "http", "--protocol-era", era, "--strict"]
-    code, output = await run([*inspector, *given, "--method", "tools/list"], tmp_path)
-    assert code == 0, output[-4000:]
-    listed: Any = json.loads(output[output.index("{") :])
-    assert "containers_search" in {offered["name"] for offered in listed["tools"]}
+    inspector = await asyncio.to_thread(program, INSPECTOR, MIN_NODE)
+    options = ["--transport", "http", "--protocol-era", era]
+    for address, tool in ((ours, "containers_search"), (f"{ours}/connector", "search")):
+        given = ["--cli", address, *options, "--strict", "--method", "tools/list"]
+        code, output = await run([*inspector, *given], tmp_path)
+        assert code == 0, output[-4000:]
+        listed: Any = json.loads(output[output.index("{") :])
+        assert tool in {offered["name"] for offered in listed["tools"]}
+    failing = ["--tool-name", "containers_describe", "--tool-args-json", '{"container_id": "none"}']
+    given = ["--cli", ours, *options, "--method", "tools/call", *failing]
+    _, output = await run([*inspector, *given], tmp_path)
+    answer: Any = json.JSONDecoder().raw_decode(output[output.index("{") :])[0]
+    assert answer["isError"], output
+    assert answer["content"][0]["text"].startswith("NOT_FOUND: container 'none'"), output
+    assert "schema" not in output.lower(), output

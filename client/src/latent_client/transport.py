@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from ipaddress import ip_address
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from latent_client.errors import from_failure, from_response
 from latent_client.retry import OnRetry, Retries
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.web_address import is_loopback
 from latent_core.wire.base import PagedEnvelope
 
 PAGE: Final = 200
@@ -205,16 +205,6 @@ class Transport:
     @property
     def _base(self) -> str:
         return str(self.url).rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host`` is a loopback address."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 def _checked(url: str) -> httpx.URL:

@@ -88,8 +88,8 @@ class Settings(BaseSettings):
         "LLC_MCP_ALLOWED_ORIGINS", default=()
     )
     """Origins of web pages that may call /mcp, in addition to the gateway's own."""
-    mcp_search_fetch: bool = _named("LLC_MCP_SEARCH_FETCH", default=True)
-    """Whether to offer the tools ``search`` and ``fetch``, which ChatGPT's connectors need."""
+    mcp_search_fetch: bool = _named("LLC_MCP_SEARCH_FETCH", default=False)
+    """Whether /mcp offers the tools ``search`` and ``fetch``, too; /mcp/connector always does."""
     signing_key: SecretStr | None = _named("LLC_SIGNING_KEY")
     manifest_dir: Path | None = _named("LLC_MANIFEST_DIR")
     """Default <data_dir>/manifests."""

@@ -29,7 +29,7 @@ DELIVERED = {
     "mcp_token": "the owner's token",
     "mcp_allowed_hosts": "further names that /mcp answers to",
     "mcp_allowed_origins": "web pages that may call /mcp",
-    "mcp_search_fetch": "whether MCP offers search and fetch",
+    "mcp_search_fetch": "whether /mcp offers search and fetch",
     "signing_key": "signs links; another one ends those that are out",
     "manifest_dir": "folder that is read at start and written by create",
     "ingest_roots": "folders that file_ref may name",

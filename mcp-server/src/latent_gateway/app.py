@@ -12,6 +12,7 @@ from itertools import chain
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.routing import Match
 from starlette.types import ASGIApp
 from typing_extensions import override
 
@@ -126,6 +127,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         AuthMiddleware,
         check=tokens.authenticate,
         count=quotas.take_request,
+        known=lambda scope: any(r.matches(scope)[0] is not Match.NONE for r in app.router.routes),
         search_seconds=settings.search_seconds,
     )
     app.add_middleware(McpGuard, names=GatewayNames.of(settings))

@@ -44,14 +44,16 @@ class BlobLinks:
         return self.link(bucket, sha256, mime, "inline", filename)
 
     def link(self, bucket: str, sha256: str, mime: str, disposition: str, filename: str) -> str:
-        """``bucket`` as in the rows of blobs: "" for the installation's own."""
+        """``bucket`` as in the rows of blobs: "" for the installation's own. Only a download carries its name: the name
+        of a document's file is written by others, and agents read links."""
+        name = filename if disposition == "attachment" else ""
         if self.presigner is not None:
             return self.presigner.link(
                 sha256,
                 seconds=TTL_SECONDS,
                 mime=mime,
                 disposition=disposition,
-                filename=filename,
+                filename=name,
                 bucket=bucket,
             )
         query = self.signer.sign(
@@ -59,7 +61,7 @@ class BlobLinks:
             expires_at=int(time()) + TTL_SECONDS,
             mime=mime,
             disposition=disposition,
-            filename=filename,
+            filename=name,
             bucket=bucket,
         )
         return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"

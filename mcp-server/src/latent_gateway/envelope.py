@@ -66,13 +66,19 @@ def _json(content: Any) -> bytes:
         return json.dumps(content, default=str).encode()
 
 
+def retry_seconds(error: LatentError) -> int | None:
+    """When to try again; None if that is not known or would not help."""
+    if not isinstance(error, RateLimited | Unavailable) and "retry_after" not in error.details:
+        return None
+    full = isinstance(error, OutOfSpace)
+    seconds = CAPACITY_RETRY_AFTER_SECONDS if full else RETRY_AFTER_SECONDS
+    return int(error.details.get("retry_after", seconds))
+
+
 def waiting_headers(error: LatentError) -> dict[str, str]:
     """``Retry-After`` for errors that pass."""
-    if isinstance(error, RateLimited | Unavailable) or "retry_after" in error.details:
-        full = isinstance(error, OutOfSpace)
-        seconds = CAPACITY_RETRY_AFTER_SECONDS if full else RETRY_AFTER_SECONDS
-        return {"Retry-After": str(error.details.get("retry_after", seconds))}
-    return {}
+    seconds = retry_seconds(error)
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def error_answer(error: LatentError, request_id: str) -> Response:

@@ -7,15 +7,23 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from mcp_types import CallToolResult, TextContent
 
-from latent_core.domain.errors import RateLimited
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    Misconfigured,
+    RateLimited,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import Principal
 from latent_gateway.mcp.calls import Scope, ToolCall, may
-from latent_gateway.mcp.results import ToolResult
-from latent_gateway.mcp.server import run_tool
+from latent_gateway.mcp.results import ToolResult, failed
 from latent_gateway.mcp.tools.port import Arguments, Tool
 from latent_gateway.mcp.tools.registry import TOOLS, tools_of
+from latent_gateway.mcp.toolset import run_tool
 
 
 class Number(Arguments):
@@ -69,20 +77,42 @@ async def test_an_answer_is_the_same_as_structure_and_as_text() -> None:
         (tool(busy), {"number": 4}, "RATE_LIMIT", "too many; see containers_list"),
         (tool(double), {"number": "the words"}, "INVALID", "number: "),
         (tool(double), {"number": 4, "more": 1}, "INVALID", "'more' is not an argument"),
-        (tool(double), {}, "INVALID", "number: "),
+        (tool(double), {}, "INVALID", "'number' is required"),
     ],
 )
-async def test_every_error_is_a_result_that_says_what_to_do(
+async def test_every_error_says_what_to_do(
     called_tool: Tool, arguments: dict[str, Any], code: str, summary: str
 ) -> None:
-    result = await run_tool(called_tool, CALL, arguments)
+    with pytest.raises(LatentError) as caught:
+        await run_tool(called_tool, CALL, arguments)
+    text = text_of(failed(caught.value))
+    assert text.startswith(f"{code}: ")
+    assert summary in text
+    assert "the words" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Invalid("not so: do it so"), "INVALID: not so: do it so"),
+        (RateLimited("too many", retry_after=7), "RATE_LIMIT: too many. Retry in 7 s."),
+        (Unavailable("a store is down."), "UNAVAILABLE: a store is down. Retry in 2 s."),
+        (RateLimited("No slot. Retry in 3 s."), "RATE_LIMIT: No slot. Retry in 3 s."),
+        (TimedOut("request less"), "TIMEOUT: request less. The same call may succeed later."),
+        (Misconfigured("set the key"), "UNAVAILABLE: set the key"),
+    ],
+)
+def test_an_error_is_text_alone_with_the_time_to_wait(error: LatentError, text: str) -> None:
+    result = failed(error)
     assert result.is_error
-    error = result.structured_content["error"]
-    assert error["code"] == code
-    assert summary in error["message"]
-    assert "the words" not in error["message"]
-    assert error.get("retry", False) is (code in ("TIMEOUT", "UNAVAILABLE", "RATE_LIMIT"))
-    assert cast(Any, result.content[0]).text == f"{code}: {error['message']}"
+    assert text_of(result) == text
+    assert result.structured_content is None
+
+
+def text_of(result: CallToolResult) -> str:
+    (block,) = result.content
+    assert isinstance(block, TextContent)
+    return block.text
 
 
 async def test_a_call_that_is_cancelled_is_not_answered() -> None:
@@ -113,7 +143,7 @@ def test_names_are_those_that_every_client_takes() -> None:
         assert len(one.wire_name) <= 50
 
 
-def test_the_connector_tools_can_be_disabled() -> None:
-    with_pair = tools_of(Settings(_env_file=None))
-    without = tools_of(Settings(_env_file=None, mcp_search_fetch=False))
+def test_the_connector_tools_are_hidden_unless_a_setting_shows_them() -> None:
+    without = tools_of(Settings(_env_file=None))
+    with_pair = tools_of(Settings(_env_file=None, mcp_search_fetch=True))
     assert {t.name for t in with_pair} - {t.name for t in without} == {"search", "fetch"}

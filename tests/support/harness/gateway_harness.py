@@ -157,6 +157,7 @@ async def furnished(folder: Path, **settings: Any) -> AsyncIterator[GatewayHarne
             embed_rate_limit_per_min=10**8,
             log_format="json",
             quota_requests_per_min=0,
+            mcp_search_fetch=True,
             **_stores(),
             **settings,
         )

@@ -36,15 +36,16 @@ class Signer:
         filename: str,
         bucket: str = "",
     ) -> dict[str, str]:
-        """The query of a link that is valid until ``expires_at`` (Unix seconds), at most five minutes from now."""
+        """The query of a link, without empty names, that is valid until ``expires_at`` (Unix seconds), at most five minutes from now."""
         expires_at = min(expires_at, int(self._clock()) + MAX_SECONDS)
         return {
             "exp": str(expires_at),
             "sig": self._mac(bucket, sha256, str(expires_at), mime, disposition, filename),
             "type": mime,
             "disposition": disposition,
-            "filename": filename,
-        } | ({"bucket": bucket} if bucket else {})
+            **({"filename": filename} if filename else {}),
+            **({"bucket": bucket} if bucket else {}),
+        }
 
     def verify(
         self,

@@ -88,8 +88,18 @@ async def page_of(shared: Gateway, caller: Principal, doc_id: UUID, page: int) -
         row = await pages.one(conn, doc_id, page) if 0 < page < 2**31 else None
         lack = None if row and _complete([row]) else await _lack(conn, document)
     if row is None:
-        raise NotFound(f"document '{doc_id}' has no page {page}", doc_id=str(doc_id), page=page)
+        raise no_page(document, page)
     return FoundPage(row, document, lack)
+
+
+def no_page(document: DocumentView, page: int) -> NotFound:
+    """The error for a page beyond the end."""
+    pages = f"it has {document.pages}" if document.pages else "it has no pages"
+    return NotFound(
+        f"document '{document.doc_id}' has no page {page}: {pages}",
+        doc_id=str(document.doc_id),
+        page=page,
+    )
 
 
 def _view(found: FoundPage, links: BlobLinks) -> PageView:

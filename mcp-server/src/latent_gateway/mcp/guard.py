@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 from urllib.parse import urlsplit
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latent_core.domain.errors import Forbidden
 from latent_core.settings import Settings
@@ -24,6 +25,11 @@ EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")
 ORIGIN: Final = re.compile(r"https?://(?P<host>[^/]+)")
 SHOWN: Final = 100
+NAMES: Final = re.compile(r"[A-Za-z0-9-]+(?:, ?[A-Za-z0-9-]+){0,50}")
+ALLOWED: Final = "Authorization, Content-Type, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, Last-Event-ID"
+"""Headers of a request that pages may set, if the browser names none."""
+EXPOSED: Final = "Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After, X-Request-Id"
+"""Headers of an answer that pages may read."""
 
 
 class UnknownHost(Forbidden):
@@ -72,7 +78,7 @@ class GatewayNames:
 
 
 class McpGuard:
-    """ASGI middleware around ``/mcp`` and what is below it."""
+    """ASGI middleware around ``/mcp`` and what is below it: checks names, and lets pages of allowed origins call (CORS)."""
 
     def __init__(self, app: ASGIApp, names: GatewayNames) -> None:
         self._app = app
@@ -89,9 +95,46 @@ class McpGuard:
                 )
                 await answer(scope, receive, send)
                 return
+            origin = _values(scope, b"origin")
+            if origin and scope["method"] == "OPTIONS":
+                await _preflight(scope)(scope, receive, send)
+                return
+            if origin:
+                send = _with_cors(send, origin[0])
             # White space around a value is not part of it (RFC 9110 5.5), but the SDK compares raw values.
             scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         await self._app(scope, receive, send)
+
+
+def _preflight(scope: Scope) -> Response:
+    """The answer to a browser that asks before a page's request. The origin is allowed."""
+    requested = ", ".join(_values(scope, b"access-control-request-headers"))
+    headers = {
+        **_cors(_values(scope, b"origin")[0]),
+        "Access-Control-Allow-Methods": "GET, POST",
+        "Access-Control-Allow-Headers": requested if NAMES.fullmatch(requested) else ALLOWED,
+        "Access-Control-Max-Age": "7200",
+    }
+    if _values(scope, b"access-control-request-private-network"):
+        headers["Access-Control-Allow-Private-Network"] = "true"
+    return Response(status_code=204, headers=headers)
+
+
+def _with_cors(send: Send, origin: str) -> Send:
+    """The page may read every answer, errors included."""
+    headers = {**_cors(origin), "Access-Control-Expose-Headers": EXPOSED}
+    added = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def adding(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), *added]
+        await send(message)
+
+    return adding
+
+
+def _cors(origin: str) -> dict[str, str]:
+    return {"Access-Control-Allow-Origin": origin.strip(), "Vary": "Origin"}
 
 
 def guarded(path: str) -> bool:

@@ -23,10 +23,10 @@ from latent_core.db.documents import document_listing
 from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.errors import Invalid, LatentError, NotFound
-from latent_gateway.api.containers import description
 from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import ToolCall
+from latent_gateway.mcp.cleaning import cleaned
 from latent_gateway.mcp.results import ToolResult, by_tools
 from latent_gateway.mcp.tools.containers import described
 from latent_gateway.mcp.tools.documents import MAX_PAGE, document
@@ -121,7 +121,7 @@ async def read(call: ToolCall, uri: str) -> ReadResourceResult:
         answer = await _answer(call, uri)
     except LatentError as exc:
         raise MCPError(INVALID_PARAMS, by_tools(exc.message), {"uri": uri[:300]}) from exc
-    text = orjson.dumps(answer.compact()).decode()
+    text = orjson.dumps(cleaned(answer.compact())).decode()
     return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=JSON, text=text)])
 
 
@@ -132,8 +132,7 @@ async def _answer(call: ToolCall, uri: str) -> ToolResult:
             "unknown resource: use container://{id}, document://{id} and page://{doc}/{n}"
         )
     if parts["container"]:
-        found = await description(call.shared, call.caller, parts["container"])
-        return described(found, "full", READ_CHARS)
+        return await described(call, parts["container"], "full", READ_CHARS)
     doc_id = _uuid(parts["document"] or parts["doc"])
     if parts["document"]:
         return await document(call, doc_id, max_chars=READ_CHARS)

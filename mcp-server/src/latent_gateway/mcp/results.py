@@ -1,7 +1,10 @@
-"""Answers of tools: compact JSON, both as structured content and as text, because clients read one or the other."""
+"""Answers of tools: compact JSON, both as structured content and as text, because clients read one or the other.
+Errors are text alone."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -9,6 +12,8 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel, ValidationError
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError
+from latent_gateway.envelope import retry_seconds
+from latent_gateway.mcp.cleaning import cleaned, visible
 
 MIN_CHARS: Final = 1_000
 MAX_CHARS: Final = 60_000
@@ -24,10 +29,10 @@ _BY_TOOLS: Final = {
 
 
 class ToolResult(BaseModel):
-    """Structured content. Fields with their default value are omitted."""
+    """Structured content. Fields with their default value or without a value are omitted."""
 
     def compact(self) -> dict[str, Any]:
-        return self.model_dump(mode="json", exclude_defaults=True)
+        return self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
 
 
 class IssueSummary(BaseModel):
@@ -62,8 +67,12 @@ def longest(text: str, max_bytes: int) -> str:
     return text[:low]
 
 
-def answered(answer: ToolResult) -> CallToolResult:
-    content = answer.compact()
+def answered(answer: ToolResult, notes: Sequence[str] = ()) -> CallToolResult:
+    """``notes``: what was used instead of the given arguments, shown as issues."""
+    content: dict[str, Any] = cleaned(answer.compact())
+    if notes:
+        issues = [{"code": IssueCode.INVALID.value, "message": note} for note in notes]
+        content["issues"] = [*content.get("issues", ()), *issues]
     return CallToolResult(
         content=[TextContent(type="text", text=orjson.dumps(content).decode())],
         structured_content=content,
@@ -71,31 +80,31 @@ def answered(answer: ToolResult) -> CallToolResult:
 
 
 def failed(error: LatentError) -> CallToolResult:
-    """Cause and remedy in both forms: some clients show the text of an error, some the structure."""
-    error_fields: dict[str, Any] = {"code": error.code.value, "message": by_tools(error.message)}
-    if error.transient:
-        error_fields["retry"] = True
-    return CallToolResult(
-        content=[
-            TextContent(type="text", text=f"{error_fields['code']}: {error_fields['message']}")
-        ],
-        structured_content={"error": error_fields},
-        is_error=True,
-    )
+    """Code, cause, remedy and the time to wait, as text. Structured content would not fit the tool's output schema:
+    clients that validate it would show their own complaint instead."""
+    text = f"{error.code.value}: {by_tools(error.message)}"
+    if error.transient and "retry in" not in text.lower():
+        text = f"{text.removesuffix('.')}. {_retry(error)}"
+    return CallToolResult(content=[TextContent(type="text", text=visible(text))], is_error=True)
 
 
-def code_of(result: CallToolResult) -> IssueCode:
-    """The code of a result of ``failed``."""
-    return IssueCode((result.structured_content or {})["error"]["code"])
+def _retry(error: LatentError) -> str:
+    seconds = retry_seconds(error)
+    return "The same call may succeed later." if seconds is None else f"Retry in {seconds} s."
 
 
-def problems(exc: ValidationError) -> str:
-    """The errors of arguments, without their values."""
-    return "; ".join(_problem(error) for error in exc.errors(include_url=False)[:MAX_PROBLEMS])
+def problems(exc: ValidationError, known: Sequence[str] = ()) -> str:
+    """The errors of arguments, without their values. ``known``: the names of the tool's arguments."""
+    errors = exc.errors(include_url=False)[:MAX_PROBLEMS]
+    return "; ".join(_problem(error, known) for error in errors)
 
 
-def _problem(error: Any) -> str:
+def _problem(error: Any, known: Sequence[str]) -> str:
     place = ".".join(str(part)[:60] for part in error["loc"]) or "arguments"
     if error["type"] == "extra_forbidden":
-        return f"'{place}' is not an argument of this tool"
+        near = difflib.get_close_matches(place, known, n=1)
+        names = f"did you mean '{near[0]}'?" if near else f"it takes {', '.join(known)}"
+        return f"'{place}' is not an argument of this tool" + (f"; {names}" if known else "")
+    if error["type"] == "missing":
+        return f"'{place}' is required"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"

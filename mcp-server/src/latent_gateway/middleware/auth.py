@@ -16,7 +16,14 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latent_core.db.connection import deadline
-from latent_core.domain.errors import Invalid, LatentError, TimedOut, TooLarge
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    Unauthorized,
+)
 from latent_core.domain.text import trouble
 from latent_gateway.auth.principal import Principal
 from latent_gateway.envelope import error_answer
@@ -39,6 +46,8 @@ LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 
 Check = Callable[[str | None, str], Awaitable[Principal]]
 """Called with the ``Authorization`` header and the sender's address; raises ``Unauthorized`` or ``RateLimited``."""
+Known = Callable[[Scope], bool]
+"""Whether a route has the path of the request."""
 Count = Callable[[Principal], None]
 """Called with the principal; raises ``RateLimited`` after too many requests."""
 
@@ -49,8 +58,11 @@ class AuthMiddleware:
     ``search_seconds`` is the time that a search has to check its token.
     """
 
-    def __init__(self, app: ASGIApp, check: Check, count: Count, search_seconds: float) -> None:
+    def __init__(
+        self, app: ASGIApp, check: Check, count: Count, known: Known, search_seconds: float
+    ) -> None:
         self._app = app
+        self._known = known
         self._check = check
         self._count = count
         self._search_seconds = search_seconds
@@ -74,12 +86,21 @@ class AuthMiddleware:
         if not OPEN.fullmatch(scope["path"]):
             limited = SEARCH.fullmatch(scope["path"]) is not None
             with deadline(self._search_seconds) if limited else nullcontext():
-                caller = await self._check(headers.get("authorization"), address_of(scope))
+                caller = await self._caller(scope, headers)
             self._count(caller)
             scope["latent.principal"] = caller
         wrong = trouble(scope["path"])
         if wrong is not None:
             raise Invalid(f"the path {wrong}")
+
+    async def _caller(self, scope: Scope, headers: Headers) -> Principal:
+        """``NotFound`` for an unknown path without a token: a 401 would make clients look for a login."""
+        try:
+            return await self._check(headers.get("authorization"), address_of(scope))
+        except Unauthorized:
+            if "authorization" in headers or self._known(scope):
+                raise
+            raise NotFound(f"{scope['method']} {scope['path'][:200]}: not found") from None
 
 
 def address_of(scope: Scope) -> str:

@@ -75,6 +75,14 @@ class Rerankers:
             "no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER",
         )
 
+    def offered(self, provider: Provider = "none") -> bool:
+        """Whether ``named`` would find one."""
+        try:
+            self.named(provider)
+        except Unavailable:
+            return False
+        return True
+
     async def close(self) -> None:
         for reranker in (self.api, self.local):
             if reranker is not None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from latent_core.db.connection import Connection
+from latent_core.db.documents.contents import MAX_META_KEYS, ContainerContents, contents
 from latent_core.domain import cursors
-from latent_core.domain.errors import Invalid
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.errors import Forbidden, Invalid, NotFound
 from latent_core.domain.filters.model import Column
-from latent_core.domain.manifest.model import OFFERED_MODES
+from latent_core.domain.manifest.model import OFFERED_MODES, Manifest, SearchMode, reads_images
 from latent_core.domain.text import Text
 from latent_core.search.readable import Readable
 from latent_core.wire.containers import DescribedContainer
@@ -17,14 +21,22 @@ from latent_core.wire.search import Detail
 from latent_gateway.api.containers import description
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import Scope, ToolCall
+from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
-from latent_gateway.mcp.tools.port import Arguments, Cursor, MaxChars, Tool
+from latent_gateway.mcp.tools.port import (
+    UNTRUSTED,
+    Arguments,
+    Cursor,
+    MaxChars,
+    Tool,
+    UntrustedContent,
+)
 
 ENVELOPE_BYTES: Final = 300
-OF_INTEREST: Final = ("retrieval", "metadata", "ingest")
-"""Keys of a manifest that matter for searching, if the whole manifest does not fit."""
+MAX_WORDS_BYTES: Final = 120
+"""Of a title or a meta key in a description."""
 
-ContainerId = Annotated[Text, Field(max_length=64, description="id of containers_list.")]
+ContainerId = Annotated[Text, Field(max_length=64, description="Id of containers_list.")]
 
 
 class ListArguments(Arguments):
@@ -92,10 +104,18 @@ def _listed(container: Readable) -> ListedContainer:
 
 class DescribeArguments(Arguments):
     container_id: ContainerId
-    detail: Annotated[
-        Detail, Field(description="brief: how to search it; full: its whole manifest.")
-    ] = "brief"
+    detail: Annotated[Detail, Field(description="brief (default) or full: with its manifest.")] = (
+        "brief"
+    )
     max_chars: MaxChars = DEFAULT_CHARS
+
+
+class ContainerWords(UntrustedContent):
+    """Of the newest documents."""
+
+    titles: list[str] = []
+    meta_keys: list[str] = []
+    """``filters`` accepts them as ``meta.<key>``."""
 
 
 class ToolContainerDescription(ToolResult):
@@ -104,52 +124,124 @@ class ToolContainerDescription(ToolResult):
     theme: str = ""
     state: str
     sizes: dict[str, int]
+    source_types: dict[str, int] = {}
+    """Numbers of documents."""
+    oldest: str | None = None
+    """Of its documents: when the source was modified, else first fetched."""
+    newest: str | None = None
     last_ingest_at: str | None = None
-    embedder: dict[str, Any]
     modes: list[str]
-    """Accepted by ``containers_search``."""
+    """Those that ``containers_search`` can use here."""
     filters: list[str]
-    """Names that its ``filters`` accept besides meta fields."""
-    manifest: dict[str, Any]
+    """Fields that its ``filters`` accept here."""
+    notice: str
+    untrusted_content: ContainerWords
+    embedder: dict[str, Any] = {}
+    manifest: dict[str, Any] = {}
     truncated: bool = False
-    """Parts of the manifest were omitted: use a larger max_chars, or detail full."""
+    """Something was omitted: use a larger max_chars, or detail full."""
 
 
 async def describe(call: ToolCall, arguments: DescribeArguments) -> ToolContainerDescription:
-    found = await description(call.shared, call.caller, arguments.container_id)
-    return described(found, arguments.detail, arguments.max_chars)
+    return await described(call, arguments.container_id, arguments.detail, arguments.max_chars)
 
 
-def described(
-    found: DescribedContainer, detail: Detail, max_chars: int
+async def described(
+    call: ToolCall, container_id: str, detail: Detail, max_chars: int
 ) -> ToolContainerDescription:
-    manifest = found.manifest
-    shown_manifest = (
-        manifest if detail == "full" else {k: manifest[k] for k in OF_INTEREST if k in manifest}
-    )
+    """The container within ``max_chars``; with its manifest if ``detail`` is full."""
+    found = await description(call.shared, call.caller, container_id)
+    async with call.shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, call.caller, container_id)
+        stored = await contents(conn, container_id)
+        manifest = {} if detail == "brief" else await _manifest(conn, call, found)
     answer = ToolContainerDescription(
-        container_id=manifest["id"],
-        name=manifest["name"][:200],
-        theme=manifest["theme"][:200],
+        container_id=container.id,
+        name=container.manifest.name[:200],
+        theme=container.manifest.theme[:200],
         state=found.state.value,
         sizes=found.sizes.model_dump(),
+        source_types=stored.source_types,
+        oldest=_day(stored.oldest),
+        newest=_day(stored.newest),
         last_ingest_at=found.last_ingest_at.isoformat() if found.last_ingest_at else None,
-        embedder=found.embedder,
-        modes=[mode.value for mode in OFFERED_MODES],
-        filters=[*Column],
-        manifest=shown_manifest,
+        modes=_modes(call, container, found, stored),
+        filters=_filters(container.manifest, found, stored),
+        notice=UNTRUSTED,
+        untrusted_content=ContainerWords(
+            titles=[cut(title, MAX_WORDS_BYTES) for title in stored.titles],
+            meta_keys=[key for key in stored.meta_keys if size(key) <= MAX_WORDS_BYTES],
+        ),
+        embedder=_set_values(found.embedder) if detail == "full" else {},
+        manifest=manifest,
     )
-    while shown_manifest and size(answer.compact()) > max_chars:
-        largest = max(shown_manifest, key=lambda key: size(shown_manifest[key]))
-        shown_manifest = {key: value for key, value in shown_manifest.items() if key != largest}
-        answer = answer.model_copy(update={"manifest": shown_manifest, "truncated": True})
+    return _fitted(answer, max_chars)
+
+
+async def _manifest(conn: Connection, call: ToolCall, found: DescribedContainer) -> dict[str, Any]:
+    """Without the roles, unless the caller may change them."""
+    manifest: dict[str, Any] = _set_values(found.manifest)
+    try:
+        await access.owned(conn, call.caller, manifest["id"])
+    except (Forbidden, NotFound):
+        manifest.pop("acl", None)
+    return manifest
+
+
+def _modes(
+    call: ToolCall, container: Readable, found: DescribedContainer, stored: ContainerContents
+) -> list[str]:
+    """The modes whose services and contents are there."""
+    stack, embedder = call.shared.stack, container.space.embedder
+    missing = set()
+    if stack.embedders.lacking(embedder) is not None:
+        missing.add(SearchMode.SEMANTIC)
+    if not stack.rerankers.offered(container.manifest.retrieval.rerank.provider):
+        missing.add(SearchMode.RERANK)
+    pictures = found.sizes.pages or SourceType.IMAGE in stored.source_types
+    if not pictures and not reads_images(embedder):
+        missing.add(SearchMode.CROSSMODAL)
+    return [mode.value for mode in OFFERED_MODES if mode not in missing]
+
+
+def _filters(manifest: Manifest, found: DescribedContainer, stored: ContainerContents) -> list[str]:
+    """The columns that chunks here have, and the declared meta fields."""
+    missing = set() if found.sizes.pages else {Column.PAGE}
+    if not {SourceType.YAML, SourceType.JSON} & set(stored.source_types):
+        missing.add(Column.KEY_PATH)
+    declared = [f"meta.{name}" for name in manifest.metadata.custom_schema]
+    return [*(column for column in Column if column not in missing), *declared[:MAX_META_KEYS]]
+
+
+def _day(moment: datetime | None) -> str | None:
+    return moment.date().isoformat() if moment else None
+
+
+def _fitted(answer: ToolContainerDescription, max_chars: int) -> ToolContainerDescription:
+    """Without the largest parts of the manifest, then without titles and keys, as far as needed."""
+    manifest = answer.manifest
+    while manifest and size(answer.compact()) > max_chars:
+        largest = max(manifest, key=lambda key: size(manifest[key]))
+        manifest = {key: value for key, value in manifest.items() if key != largest}
+        answer = answer.model_copy(update={"manifest": manifest, "truncated": True})
+    words = answer.untrusted_content
+    while (words.titles or words.meta_keys) and size(answer.compact()) > max_chars:
+        words = ContainerWords(titles=words.titles[:-1], meta_keys=words.meta_keys[:-5])
+        answer = answer.model_copy(update={"untrusted_content": words, "truncated": True})
     return answer
+
+
+def _set_values(value: Any) -> Any:
+    """Without the fields that are null: they are not set."""
+    if isinstance(value, dict):
+        return {key: _set_values(inner) for key, inner in value.items() if inner is not None}
+    return [_set_values(inner) for inner in value] if isinstance(value, list) else value
 
 
 LIST: Final = Tool(
     name="containers.list",
     title="List containers",
-    description="List the searchable containers with their ids. Start here if you know no container id.",
+    description="List the containers (collections of the user's documents) with their ids. Start here.",
     scope=Scope.READ,
     arguments=ListArguments,
     answer=ToolContainerList,
@@ -159,8 +251,7 @@ DESCRIBE: Final = Tool(
     name="containers.describe",
     title="Describe a container",
     description=(
-        "The contents of a container and how to search it: sizes, time of the last ingest, embedder, search modes, "
-        "the meta fields that filters may name."
+        "What a container holds and how to search it: sizes, dates, titles, meta keys, filters, modes."
     ),
     scope=Scope.READ,
     arguments=DescribeArguments,

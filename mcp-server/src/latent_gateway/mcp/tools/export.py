@@ -17,12 +17,12 @@ from latent_gateway.mcp.tools.port import Arguments, Tool
 class ExportArguments(Arguments):
     container_id: ContainerId
     vectors: Annotated[
-        bool, Field(description="Without them an import embeds everything again.")
+        bool, Field(description="Default true; without them an import embeds everything again.")
     ] = True
     blobs: Annotated[
         bool,
         Field(
-            description="Include originals and page images; without them the file has only their names."
+            description="Originals and page images, default true; without them the file has only their names."
         ),
     ] = True
 

@@ -14,6 +14,7 @@ from latent_gateway.api.sse import Rhythm
 from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.results import ToolResult
+from latent_gateway.mcp.tools.arguments import CLAMPED
 from latent_gateway.mcp.tools.port import Arguments, Tool, UntrustedContent
 
 MAX_WAIT_SECONDS: Final = 50
@@ -23,7 +24,9 @@ MAX_WORDS_BYTES: Final = 1_000
 class JobArguments(Arguments):
     job_id: Annotated[int, Field(ge=1, lt=2**63)]
     wait_seconds: Annotated[
-        int, Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait up to this long for its end.")
+        int,
+        Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait for its end: default 0, up to 50."),
+        CLAMPED,
     ] = 0
 
 
@@ -129,7 +132,7 @@ def _advice(job: JobView) -> str | None:
 GET: Final = Tool(
     name="jobs.get",
     title="State of a job",
-    description="State, progress and error cause of a job by its job_id, at once or, with wait_seconds, when it has ended.",
+    description="State, progress and error of a job, at once or when it has ended.",
     scope=Scope.READ,
     also=Scope.WRITE,
     arguments=JobArguments,

@@ -27,7 +27,7 @@ SECONDS_BETWEEN_LOOKS: Final = 0.5
 
 class PageArguments(Arguments):
     doc_id: DocId
-    page: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 1
+    page: Annotated[int, Field(ge=1, le=MAX_PAGE, description="From 1; default 1.")] = 1
 
 
 async def page_image(call: ToolCall, arguments: PageArguments) -> CallToolResult:
@@ -78,10 +78,7 @@ def _missing(page: int, pending: bool) -> Unavailable | NotFound:
 PAGE_IMAGE: Final = Tool(
     name="page.image",
     title="Look at a page",
-    description=(
-        "The image of one page of a document, for tables, charts, drawings and layout. "
-        "doc_id and page as hits give them."
-    ),
+    description=("The image of one page of a document, for tables, charts and drawings."),
     scope=Scope.READ,
     arguments=PageArguments,
     answer=None,

@@ -39,10 +39,13 @@ class RefreshArguments(Arguments):
         Field(description="The new embedder; default: the current one. Required for drift."),
     ] = None
     way: Annotated[Way | None, Field(description="For drift: what the adapter maps.")] = None
-    dry_run: Annotated[bool, Field(description="Return the cost and change nothing.")] = False
-    force: Annotated[bool, Field(description="Switch even if a gate fails.")] = False
+    dry_run: Annotated[
+        bool, Field(description="Return the cost and change nothing; default false.")
+    ] = False
+    force: Annotated[bool, Field(description="Switch even if a gate fails; default false.")] = False
     keep_days: Annotated[
-        float | None, Field(ge=0, le=3650, description="How long a rollback is possible.")
+        float | None,
+        Field(ge=0, le=3650, description="How long a rollback is possible, up to 3650."),
     ] = None
 
 

@@ -26,7 +26,8 @@ from latent_gateway.mcp.tools import (
     refresh,
     search,
 )
-from latent_gateway.mcp.tools.port import Tool, schema_of
+from latent_gateway.mcp.tools.port import Tool
+from latent_gateway.mcp.tools.schema import schema_of
 
 TOOLS: Final = (
     containers.LIST,
@@ -46,10 +47,11 @@ TOOLS: Final = (
 CONTRACT_NAMES: Final = {"containers.add": add.ADD}
 """Names of the contract for tools that MCP lists under another name. Both can be called."""
 PAIR: Final = (chatgpt.SEARCH, chatgpt.FETCH)
+"""At ``/mcp/connector``; at ``/mcp`` by ``LLC_MCP_SEARCH_FETCH``."""
 
 
 def tools_of(settings: Settings) -> tuple[Tool, ...]:
-    """The tools of this gateway."""
+    """The tools at ``/mcp``."""
     return (*TOOLS, *(PAIR if settings.mcp_search_fetch else ()))
 
 
@@ -75,6 +77,7 @@ async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Respon
 
 
 @router.api_route("/mcp/", methods=["GET", "POST", "DELETE"], include_in_schema=False)
+@router.api_route("/mcp/connector/", methods=["GET", "POST", "DELETE"], include_in_schema=False)
 async def with_a_slash() -> Response:
     """No redirect: behind a proxy it would lead to an address that only the proxy knows."""
-    raise NotFound("the MCP address is /mcp, without a slash at the end")
+    raise NotFound("the MCP addresses are /mcp and /mcp/connector, without a slash at the end")
