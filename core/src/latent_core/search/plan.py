@@ -136,6 +136,8 @@ class SearchPlan:
     max_chars: int | None
     explain: bool
     dedup: bool
+    passages: int
+    """Limit of hits per document, with dedup."""
     deadline_seconds: float
     diagnostics: bool
 
@@ -181,6 +183,7 @@ def make_plan(
         max_chars=request.max_chars,
         explain=request.explain,
         dedup=request.dedup,
+        passages=request.passages,
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
         diagnostics=_shows_diagnostics(request, chosen),
     )

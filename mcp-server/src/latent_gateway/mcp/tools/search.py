@@ -55,10 +55,14 @@ Listed = BeforeValidator(_list)
 
 class SearchArguments(Arguments):
     containers: Annotated[
-        list[Text],
+        list[Text] | None,
         Listed,
-        Field(min_length=1, max_length=MAX_CONTAINERS, description="Ids of containers_list."),
-    ]
+        Field(
+            min_length=1,
+            max_length=MAX_CONTAINERS,
+            description="Ids of containers_list; without it, all that you may read.",
+        ),
+    ] = None
     query: Annotated[
         str,
         Field(max_length=MAX_QUERY_CHARS, description="A question, or words of the passage."),
