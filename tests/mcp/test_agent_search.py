@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PROJECTS: Final = ("north", "south", "west")
 EMPTY: Final = "empty"
 AGENT: Final = "agent:planner"
+SESSIONS: Final = 50
+CALLS: Final = 3
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -121,3 +124,32 @@ async def test_an_archived_or_empty_container_never_costs_the_answer(
         assert for_reader.status_code == 404  # only owners know of archived containers
     finally:
         await harness.ask_json("owner", "PUT", path, body={"state": "active"})
+
+
+async def test_of_fifty_sessions_that_search_during_an_ingest_none_is_refused(
+    harness: GatewayHarness,
+) -> None:
+    async def session(number: int) -> list[str]:
+        """The errors of three calls in a row."""
+        calls = [
+            await harness.result(
+                "planner",
+                "tools/call",
+                name="containers_search",
+                arguments={"query": f"fog lamp {number} {call}", "containers": ["north", "south"]},
+            )
+            for call in range(CALLS)
+        ]
+        return [str(call["content"]) for call in calls if call.get("isError")]
+
+    added = [
+        await harness.add("west", f"late-{n}.md", log_of(f"late {n}").encode()) for n in range(20)
+    ]
+    async with working(harness.settings, harness.stack):
+        errors = await asyncio.gather(*(session(number) for number in range(SESSIONS)))
+        assert [error for session_errors in errors for error in session_errors] == []
+        await eventually(lambda: quiet(harness), what="the queue to be empty")
+    states = [
+        (await harness.ask_json("owner", "GET", f"/v1/jobs/{a['job_id']}"))["job"] for a in added
+    ]
+    assert {job["state"] for job in states} == {"done"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT, VECTOR
 from latent_core.search.ranking import Group, RankedCandidate
-from latent_core.search.snippet import Snippet, make_snippet
+from latent_core.search.snippet import Snippet, header_row, make_snippet
 from latent_core.wire.search import (
     AlsoInDocument,
     Duplicate,
@@ -36,11 +35,6 @@ from latent_core.wire.search import (
     Provenance,
     Reason,
 )
-
-MAX_HEADER_CHARS: Final = 1000
-"""A longer header row is omitted, because it would fill the snippet."""
-_DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
-"""The line of dashes below a header row."""
 
 
 class LinkSigner(Protocol):
@@ -319,10 +313,8 @@ def _header(row: HitRow, snippet: Snippet) -> str:
     """The header row of a table whose snippet starts below it; without the header, cells have no meaning."""
     if row.block_type != BlockType.TABLE.value or not snippet.start:
         return ""
-    header, _, rest = row.text.partition("\n")
-    if not _DELIMITER.match(rest) or len(header) > MAX_HEADER_CHARS:
-        return ""
-    return f"{header.rstrip()}\n"
+    header = header_row(row.text)
+    return f"{header}\n" if header else ""
 
 
 IMAGE_FROM: Final = 0.4

@@ -163,7 +163,7 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    containers: Annotated[list[Text] | None, Field(min_length=1, max_length=MAX_CONTAINERS)] = None
+    containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)] | None = None
     """Default: all that the token may read, up to the same limit. Archived ones are skipped."""
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
     image_ref: Text | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import orjson
@@ -14,10 +15,12 @@ from latent_core.search.plan import cursor_at, offset_of
 from latent_core.wire.search import (
     MAX_CONTAINERS,
     MAX_NEIGHBOURS,
+    MAX_PASSAGES,
     MAX_PATTERNS,
     MAX_QUERY_CHARS,
     MAX_TOP_K,
     Detail,
+    Hit,
     Pattern,
     SearchRequest,
     SearchResponse,
@@ -25,18 +28,29 @@ from latent_core.wire.search import (
 from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import ToolSearchResult, fit
-from latent_gateway.mcp.results import DEFAULT_CHARS, issue_summary, problems
-from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, MaxChars, Tool
+from latent_gateway.mcp.results import (
+    DEFAULT_CHARS,
+    MAX_CHARS,
+    MIN_CHARS,
+    issue_summary,
+    problems,
+    size,
+)
+from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, Tool
 
 DEFAULT_TOP_K: Final = 10
+DEFAULT_PASSAGES: Final = 3
+DEFAULT_BUDGETS: Final[Mapping[Detail, int]] = {"brief": 6_000, "full": DEFAULT_CHARS}
+"""``max_chars`` of an answer that sets none."""
 MAX_ISSUES: Final = 3
+MAX_CURSOR_CHARS: Final = 32
 OWN: Final = frozenset({"detail", "max_chars"})
 """Arguments about the answer, not the query: they may differ from the previous page."""
 NOTHING: Final = (
     "Use other or fewer words, mode 'semantic' for a meaning or 'lexical' for exact words, fewer must_terms and "
     "filters, or other containers."
 )
-MORE: Final = "Continue with next_cursor and the same arguments; documents_get reads a document, page_image shows a page."
+MORE: Final = "More: next_cursor with the same arguments; documents_get reads a document, page_image shows a page."
 
 
 def _list(value: Any) -> Any:
@@ -55,13 +69,9 @@ Listed = BeforeValidator(_list)
 
 class SearchArguments(Arguments):
     containers: Annotated[
-        list[Text] | None,
+        Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)] | None,
         Listed,
-        Field(
-            min_length=1,
-            max_length=MAX_CONTAINERS,
-            description="Ids of containers_list; without it, all that you may read.",
-        ),
+        Field(description="Ids of containers_list; without it, all that you may read."),
     ] = None
     query: Annotated[
         str,
@@ -75,7 +85,7 @@ class SearchArguments(Arguments):
         ),
     ] = None
     top_k: Annotated[
-        int, Field(ge=1, le=MAX_TOP_K, description="Maximum number of hits in one answer.")
+        int, Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents in one answer.")
     ] = DEFAULT_TOP_K
     mode: Annotated[
         SearchMode | None,
@@ -110,16 +120,31 @@ class SearchArguments(Arguments):
     rerank_k: Annotated[
         int | None, Field(ge=1, le=1000, description="Candidates reranked in mode rerank.")
     ] = None
-    dedup: Annotated[bool, Field(description="At most one hit per document.")] = True
+    dedup: Annotated[bool, Field(description="Near-duplicates and further passages collapse.")] = (
+        True
+    )
+    passages: Annotated[
+        int, Field(ge=1, le=MAX_PASSAGES, description="Maximum number of hits per document.")
+    ] = DEFAULT_PASSAGES
     neighbours: Annotated[
         int,
         Field(ge=0, le=MAX_NEIGHBOURS, description="Passages shown before and after each hit."),
     ] = 0
     detail: Annotated[
         Detail,
-        Field(description="brief: snippets; full: whole passages with meta and image links."),
+        Field(
+            description="brief: the first passages whole, parts of the others; full: whole passages with meta, scores "
+            "and image links."
+        ),
     ] = "brief"
-    max_chars: MaxChars = DEFAULT_CHARS
+    max_chars: Annotated[
+        int | None,
+        Field(
+            ge=MIN_CHARS,
+            le=MAX_CHARS,
+            description="Maximum number of characters in the answer. Default 6000; 10000 for full.",
+        ),
+    ] = None
     cursor: Cursor = None
 
     def request(self) -> SearchRequest:
@@ -127,37 +152,56 @@ class SearchArguments(Arguments):
         given_arguments = self.model_dump(exclude=set(OWN), exclude_unset=True, exclude_none=True)
         try:
             return SearchRequest.model_validate(
-                {"top_k": DEFAULT_TOP_K, "diagnostics": False, **given_arguments}
+                {
+                    "top_k": DEFAULT_TOP_K,
+                    "passages": DEFAULT_PASSAGES,
+                    "diagnostics": False,
+                    **given_arguments,
+                }
             )
         except ValidationError as exc:
             raise Invalid(problems(exc)) from exc
 
 
 async def search(call: ToolCall, arguments: SearchArguments) -> ToolSearchResult:
-    request = arguments.request()
+    request, detail = arguments.request(), arguments.detail
     answer = await find(request, call.shared, call.caller, call.request_id, call.links)
-    return found(request, answer, arguments.detail, arguments.max_chars)
+    return found(request, answer, detail, arguments.max_chars or DEFAULT_BUDGETS[detail])
 
 
 def found(
     request: SearchRequest, answer: SearchResponse, detail: Detail, max_chars: int
 ) -> ToolSearchResult:
     """The answer within its budget; hits that do not fit are on the next page."""
-    fitted = fit(answer.hits, detail, max_chars)
-    next_cursor = answer.next_cursor
-    if len(fitted.hits) < len(answer.hits):
-        next_cursor = cursor_at(request, offset_of(request) + len(fitted.hits))
     issues = [one for one in answer.issues if one.code is not IssueCode.NO_HITS]
-    advice = NOTHING if not fitted.hits else MORE if next_cursor or fitted.truncated else None
-    return ToolSearchResult(
-        hits=fitted.hits,
+    frame = ToolSearchResult(
+        hits=[],
         notice=UNTRUSTED,
-        truncated=fitted.truncated,
-        next_cursor=next_cursor,
+        truncated=True,
+        next_cursor="_" * MAX_CURSOR_CHARS,
         partial=answer.partial,
         issues=[issue_summary(issue) for issue in issues[:MAX_ISSUES]],
-        advice=advice,
+        advice=MORE,
     )
+    fitted = fit(answer.hits, detail, max_chars - size(frame.compact()))
+    next_cursor = answer.next_cursor
+    shown = _places(request, answer.hits[: len(fitted.hits)])
+    if shown < _places(request, answer.hits):
+        next_cursor = cursor_at(request, offset_of(request) + shown)
+    advice = NOTHING if not fitted.hits else MORE if next_cursor or fitted.truncated else None
+    return frame.model_copy(
+        update={
+            "hits": fitted.hits,
+            "truncated": fitted.truncated,
+            "next_cursor": next_cursor,
+            "advice": advice,
+        }
+    )
+
+
+def _places(request: SearchRequest, hits: Sequence[Hit]) -> int:
+    """How many places of the ranking the hits take: the passages of a document take one."""
+    return len({hit.doc_id for hit in hits}) if request.dedup else len(hits)
 
 
 SEARCH: Final = Tool(
