@@ -16,7 +16,7 @@ from latent_core.domain.errors import Issue, IssueCode
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
-from latent_core.search.fuse import fuse
+from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
@@ -295,15 +295,36 @@ async def _ordered(
 ) -> list[RankedCandidate]:
     """The ranked candidates. While a remote reranker works, the search holds no slot; afterwards it waits up to
     ``slot_seconds`` for one."""
-    candidates = [c for r in retrieved for c in _candidates(r)]
+    lists = _comparable(retrieved)
+    candidates = [
+        c for r, ranked in zip(retrieved, lists, strict=True) for c in _candidates(r, ranked)
+    ]
     if not order.asks_reranker:
         return await order.of(candidates)
     async with slot.released(slot_seconds):
         return await order.of(candidates)
 
 
-def _candidates(retrieved: ContainerCandidates) -> list[RankedCandidate]:
-    fused = fuse(retrieved.lists, retrieved.plan.fusion)
+def _comparable(retrieved: Sequence[ContainerCandidates]) -> list[Mapping[str, RankedList]]:
+    """The lists of each container; those of the vector channel are ranked together with the other containers' of the
+    same embedding model."""
+    lists = [dict(r.lists) for r in retrieved]
+    by_model: dict[tuple[str, str], list[int]] = {}
+    for at, r in enumerate(retrieved):
+        if VECTOR in r.lists:
+            space = r.plan.container.space
+            by_model.setdefault((space.embedder, space.version), []).append(at)
+    for places in by_model.values():
+        together = ranked_together([lists[at][VECTOR] for at in places])
+        for at, ranked in zip(places, together, strict=True):
+            lists[at][VECTOR] = ranked
+    return list(lists)
+
+
+def _candidates(
+    retrieved: ContainerCandidates, lists: Mapping[str, RankedList]
+) -> list[RankedCandidate]:
+    fused = fuse(lists, retrieved.plan.fusion)
     container = retrieved.plan.container.id
     return [
         RankedCandidate(container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score)
