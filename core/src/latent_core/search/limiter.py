@@ -21,6 +21,9 @@ MORE_THAN_CORES: Final = 1
 """One search can wait for a store while the others keep the cores busy."""
 MAX_WAITING: Final = 500
 """Searches of one kind that wait for a slot. One more is refused at once, because it would hardly get one in time."""
+MAX_CHECKS: Final = 16
+"""Searches that check at the same time what they may read: most connections of the pool. More would wait for one
+longer than for the check, until its deadline."""
 RETRY_AFTER_SECONDS: Final = 2
 
 
@@ -94,8 +97,18 @@ class SearchLimiter:
         of cores plus one."""
         limit = limit or cores() + MORE_THAN_CORES
         self._wait_seconds = wait_seconds
+        self._checks = SlotQueue(MAX_CHECKS, max_waiting)
         self._usual = SlotQueue(limit, max_waiting)
         self._exact = SlotQueue(limit, max_waiting)
+
+    @asynccontextmanager
+    async def check(self) -> AsyncIterator[None]:
+        """For the lookup of what a search may read, which comes before its slot."""
+        await self._checks.acquire(self._wait_seconds)
+        try:
+            yield
+        finally:
+            self._checks.release()
 
     @asynccontextmanager
     async def slot(self, *, exact: bool) -> AsyncIterator[SearchSlot]:

@@ -37,9 +37,10 @@ async def find(
     body: SearchRequest, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
-    with deadline(shared.settings.search_seconds):
-        async with shared.stack.db.reading() as conn:
-            readable = await access.searchable(conn, caller, body.containers)
+    async with shared.limiter.check():
+        with deadline(shared.settings.search_seconds):
+            async with shared.stack.db.reading() as conn:
+                readable = await access.searchable(conn, caller, body.containers)
     searched = _searched(readable)
     image = (
         await query_image(shared, caller, body, searched) if body.image_ref is not None else None
