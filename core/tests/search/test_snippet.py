@@ -89,3 +89,14 @@ def test_an_excerpt_of_a_table_has_whole_rows_below_its_header() -> None:
     assert rows[29] in shown
     assert set(shown) <= set(rows)
     assert excerpt(table, 0, 10, len(table), table=True) == table
+
+
+def test_rows_of_a_table_select_the_window_not_its_header() -> None:
+    rows = [f"| setting{n} | seconds | does one thing or another in the mill |" for n in range(30)]
+    table = "\n".join(
+        ["| setting | use case and meaning |", "|---|---|", *rows, "| brake | stops |"]
+    )
+    terms = query_terms("use case and meaning of brake", ["english"])
+    head = len("| setting | use case and meaning |")
+    assert "brake" not in make_snippet(table, "english", terms, 120, spans).text
+    assert "brake" in make_snippet(table, "english", terms, 120, spans, head).text

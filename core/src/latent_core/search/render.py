@@ -135,7 +135,12 @@ def _hit(
 ) -> Hit:
     display = retrieved.plan.container.manifest.display
     snippet = make_snippet(
-        row.text, row.language or "simple", retrieved.terms, display.max_snippet_chars, spans
+        row.text,
+        row.language or "simple",
+        retrieved.terms,
+        display.max_snippet_chars,
+        spans,
+        head=len(header_row(row.text)) if row.block_type == BlockType.TABLE.value else 0,
     )
     look = _look(row, found, retrieved.plan.container.bucket, links)
     return Hit(

@@ -55,13 +55,14 @@ class Snippet:
 
 
 def make_snippet(
-    text: str, language: str, terms: Collection[str], max_chars: int, spans: Spans
+    text: str, language: str, terms: Collection[str], max_chars: int, spans: Spans, head: int = 0
 ) -> Snippet:
-    """The best window of at most ``max_chars`` characters, cut at whole words."""
+    """The best window of at most ``max_chars`` characters, cut at whole words. ``head``: length of the header row of a
+    table, which is shown above its rows anyway: words in the rows select the window."""
     scanned = text[:SCANNED_CHARS]
     query_terms = set(terms)
     matches = list(_matches(scanned, language, query_terms, spans)) if query_terms else []
-    start, end = _window(text, matches, max_chars)
+    start, end = _window(text, [m for m in matches if m[0] >= head] or matches, max_chars)
     shown = [
         (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
     ]
