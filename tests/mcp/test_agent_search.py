@@ -153,3 +153,41 @@ async def test_of_fifty_sessions_that_search_during_an_ingest_none_is_refused(
         (await harness.ask_json("owner", "GET", f"/v1/jobs/{a['job_id']}"))["job"] for a in added
     ]
     assert {job["state"] for job in states} == {"done"}
+
+
+async def test_a_document_has_several_passages_over_mcp_and_one_hit_over_http(
+    harness: GatewayHarness,
+) -> None:
+    query = "lamp trimmed and oil replaced by the keeper"
+    answer = await found(harness, "project", query=query)
+    passages = [hit["lines"] for hit in answer["hits"]]
+    assert len(passages) == 3
+    assert len({hit["doc_id"] for hit in answer["hits"]}) == 1
+    assert passages[1:] == sorted(passages[1:])
+    assert all(hit["untrusted_content"]["source"] == "log.md" for hit in answer["hits"])
+    wide = await found(harness, "project", query=query, passages=5, max_chars=20_000)
+    assert len(wide["hits"]) == 5
+    every = await found(harness, "project", query=query, dedup=False, max_chars=20_000)
+    assert len(every["hits"]) > 5
+    body = {"query": query, "top_k": 10, "containers": ["south"]}
+    by_http = await harness.ask_json("project", "POST", "/v1/search", body=body)
+    assert [hit["place"]["line_start"] for hit in by_http["hits"]] == [passages[0][0]]
+    assert by_http["hits"][0]["also_in_document"]
+
+
+async def test_a_hit_names_the_terms_that_it_contains_with_their_lines(
+    harness: GatewayHarness,
+) -> None:
+    terms = {"must_terms": ["on day 7."], "regexes": ["Lamp number \\d"], "path_like": "*.md"}
+    answer = await found(harness, "project", query="fog", **terms)
+    (hit,) = answer["hits"]
+    lines = log_of("south").splitlines()
+    line = lines.index("## Day 7") + 3
+    by_term, by_regex, by_path = hit["why"]
+    assert by_term == {"term": "on day 7.", "count": 1, "lines": [line], "page": hit["page"]}
+    assert (by_regex["regex"], by_regex["lines"]) == ("Lamp number \\d", [line])
+    assert by_path["path"] == "*.md"
+    assert not {"score", "chunk_id", "uri", "source_type"} & set(hit)
+    whole = await found(harness, "project", query="fog", detail="full", **terms)
+    assert {"score", "chunk_id", "uri", "source_type"} <= set(whole["hits"][0])
+    assert {"channel": "bm25"} in whole["hits"][0]["why"]

@@ -179,6 +179,17 @@ def test_the_first_passages_are_whole_and_the_later_ones_parts_around_the_words(
         assert f"The needle {n}." in snippet
 
 
+def test_what_the_budget_leaves_makes_the_later_passages_longer() -> None:
+    text = "Filler fills. " * 100 + "The needle."
+    hits = [
+        hit(n, dict.fromkeys(PARTS, "x") | {"text": text, "snippet": "The needle."}).model_copy(
+            update={"before": []}
+        )
+        for n in range(3)
+    ]
+    assert [one.untrusted_content.snippet for one in fit(hits, "brief", 6_000).hits] == [text] * 3
+
+
 @pytest.mark.parametrize("tool", [*TOOLS, *PAIR], ids=lambda t: t.name)
 def test_schemas_are_valid_and_without_unions_references_or_null(tool: Any) -> None:
     for model in (tool.arguments, tool.answer):

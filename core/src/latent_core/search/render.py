@@ -64,18 +64,16 @@ def render(
     links: LinkSigner,
 ) -> list[list[Hit]]:
     """Hits of those groups whose best chunk is still visible: the best one, then the passages in document order. A
-    passage that repeats another shown chunk is omitted."""
+    passage that repeats a shown chunk of another document is omitted."""
     by_container = {r.plan.container.id: r for r in retrieved}
     best = [(g, row) for g in groups if (row := found.chunk(g.best)) is not None]
-    shown = {_text_key(row, by_container[g.best.container_id]) for g, row in best}
+    shown = {_text_key(row, by_container[g.best.container_id]): row.doc_id for g, row in best}
     documents = []
     for group, row in best:
         container = by_container[group.best.container_id]
         hits = [_hit(group, row, found, container, links)]
         for passage, its_row in _passages(group, found):
-            key = _text_key(its_row, container)
-            if key not in shown:
-                shown.add(key)
+            if shown.setdefault(_text_key(its_row, container), row.doc_id) == row.doc_id:
                 hits.append(_hit(Group(passage), its_row, found, container, links))
         documents.append(hits)
     return documents

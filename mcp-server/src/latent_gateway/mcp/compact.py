@@ -127,7 +127,21 @@ def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> CompactFit:
         kept.append(shown)
         left -= needed
         whole -= needed
-    return CompactFit(kept, truncated=False)
+    return CompactFit(_grown(hits, kept, left) if detail == "brief" else kept, truncated=False)
+
+
+def _grown(hits: Sequence[Hit], kept: Sequence[CompactHit], left: int) -> list[CompactHit]:
+    """Brief hits with longer texts where the ``left`` bytes allow it, the best first."""
+    grown = []
+    for hit, shown in zip(hits, kept, strict=True):
+        used = size(shown.compact())
+        longer = brief(hit, used + left)
+        extra = size(longer.compact()) - used
+        if 0 < extra <= left:
+            left -= extra
+            shown = longer
+        grown.append(shown)
+    return grown
 
 
 def full(hit: Hit) -> CompactHit:
