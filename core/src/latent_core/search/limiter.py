@@ -21,9 +21,9 @@ MORE_THAN_CORES: Final = 1
 """One search can wait for a store while the others keep the cores busy."""
 MAX_WAITING: Final = 500
 """Searches of one kind that wait for a slot. One more is refused at once, because it would hardly get one in time."""
-MAX_CHECKS: Final = 16
-"""Searches that check at the same time what they may read: most connections of the pool. More would wait for one
-longer than for the check, until its deadline."""
+MAX_CHECKS: Final = 6
+"""Searches that check at the same time what they may read. More would take the connections of the pool from those
+that have a slot."""
 RETRY_AFTER_SECONDS: Final = 2
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 
 from latent_core.db.connection import deadline
-from latent_core.domain.errors import Issue, IssueCode, NotFound
+from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreachable
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 from latent_core.wire.containers import ContainerState
@@ -38,9 +39,7 @@ async def find(
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
     async with shared.limiter.check():
-        with deadline(shared.settings.search_seconds):
-            async with shared.stack.db.reading() as conn:
-                readable = await access.searchable(conn, caller, body.containers)
+        readable = await _readable(body, shared, caller)
     searched = _searched(readable)
     image = (
         await query_image(shared, caller, body, searched) if body.image_ref is not None else None
@@ -63,6 +62,22 @@ async def find(
         },
     )
     return _with_issues(answer, _skipped(body, readable))
+
+
+async def _readable(body: SearchRequest, shared: Gateway, caller: Principal) -> dict[str, Readable]:
+    """``access.searchable``. A Postgres that is busy with other calls is waited for as long as for a slot; one that
+    answers no call until the deadline is away."""
+    db, settings, now = shared.stack.db, shared.settings, asyncio.get_running_loop().time
+    until = now() + settings.search_wait_seconds
+    while True:
+        begun = now()
+        try:
+            with deadline(settings.search_seconds):
+                async with db.reading() as conn:
+                    return await access.searchable(conn, caller, body.containers)
+        except ServiceUnreachable:
+            if not db.answered_since(begun) or now() > until:
+                raise
 
 
 def _searched(readable: Mapping[str, Readable]) -> dict[str, Readable]:
