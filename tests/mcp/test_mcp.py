@@ -173,7 +173,12 @@ async def answered(client: Client, tool: str, **arguments: Any) -> dict[str, Any
 
 async def document_of(client: Client, query: str, container: str = "books") -> dict[str, Any]:
     found = await answered(
-        client, "containers_search", containers=[container], query=query, mode="lexical"
+        client,
+        "containers_search",
+        containers=[container],
+        query=query,
+        mode="lexical",
+        detail="full",
     )
     hit: dict[str, Any] = found["hits"][0]
     return hit
@@ -190,7 +195,7 @@ async def test_an_agent_finds_reads_and_looks_in_both_eras(stocked: Installation
         assert described["sizes"]["documents"] == 3
         hit = await document_of(client, "whale")
         assert (hit["page"], hit["uri"]) == (4, f"page://{hit['doc_id']}/4")
-        assert "whale" in hit["untrusted_content"]["snippet"]
+        assert "whale" in hit["untrusted_content"]["text"]
         document = await answered(client, "documents_get", doc_id=hit["doc_id"])
         assert "Chapter 1" in document["untrusted_content"]["text"]
         page = await answered(client, "documents_get", doc_id=hit["uri"], page=4)

@@ -178,6 +178,11 @@ class Settings(BaseSettings):
     search_timeout_ms: int = _named(
         "LLC_SEARCH_TIMEOUT_MS", default=1200, minimum=1, maximum=600_000
     )
+    """The deadline of a search, from its slot on."""
+    search_wait_seconds: float = _named(
+        "LLC_SEARCH_WAIT_SECONDS", default=10.0, minimum=0, maximum=600
+    )
+    """How long a search waits for a slot before it is refused."""
     max_upload_bytes: int = _named(
         "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )

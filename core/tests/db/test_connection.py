@@ -197,3 +197,16 @@ async def test_a_value_that_says_that_a_disk_is_full_fills_none(database: Databa
     with pytest.raises(Invalid, match="cannot store a value"):
         async with database.transaction() as conn:
             await conn.execute("SELECT %(value)s::integer", {"value": "No space left on device"})
+
+
+async def test_a_call_that_ends_well_shows_that_the_server_answers(database: Database) -> None:
+    now = asyncio.get_running_loop().time
+    begun = now()
+    assert not database.answered_since(begun)
+    with pytest.raises(UndefinedTable):
+        async with database.reading() as conn:
+            await conn.execute("SELECT * FROM absent")
+    assert not database.answered_since(begun)
+    assert await count(database) == 0
+    assert database.answered_since(begun)
+    assert not database.answered_since(now())

@@ -69,6 +69,7 @@ DELIVERED = {
     "lease_seconds": "when a silent worker loses its job; when purges are repeated",
     "poll_seconds": "how soon a job is seen without a wake-up",
     "search_timeout_ms": "when a container's answer is not waited for any more",
+    "search_wait_seconds": "how long a search waits for its slot",
     "max_upload_bytes": "uploads and files over it are refused",
     "max_import_bytes": "archives over it are refused",
     "min_free_bytes": "room that stays free on the disk of what is embedded",

@@ -46,6 +46,17 @@ def test_the_list_of_others_is_bounded() -> None:
     assert len(found[0].others) == MAX_OTHERS
 
 
+def test_a_document_shows_several_passages_that_are_among_the_best_of_all() -> None:
+    found = group(
+        [RankedCandidate("c", n, A if n in (0, 2, 3, 9) else B, 1 - n / 10) for n in range(10)],
+        by_document=True,
+        passages=3,
+        head=4,
+    )
+    shown = [([g.best.chunk_no, *(p.chunk_no for p in g.passages)], len(g.others)) for g in found]
+    assert shown == [([0, 2, 3], 1), ([1], 5)]
+
+
 C, D = UUID(int=3), UUID(int=4)
 
 

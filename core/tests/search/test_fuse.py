@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
-from latent_core.search.fuse import ABOVE, BELOW, RankedList, fuse
+from latent_core.search.fuse import ABOVE, BELOW, RankedList, fuse, ranked_together
 
 
 def _ranked(pairs: list[tuple[int, float]]) -> RankedList:
@@ -100,3 +100,17 @@ def test_weighted_is_the_mean_of_min_max_scores() -> None:
         how,
     )
     assert {f.chunk_no: pytest.approx(f.score) for f in fused} == {1: 0.6, 2: 0.3, 3: 0.4}
+
+
+def test_lists_ranked_together_put_the_better_container_first() -> None:
+    near, far = ranked_together([RankedList([1, 2], [0.9, 0.8]), RankedList([1, 2], [0.8, 0.1])])
+    assert (near.ranks, far.ranks) == ([1, 2], [2, 4])
+    words = RankedList([1], [7.0])
+    best = [fuse({"bm25": words, "vector": vectors}, Fusion())[0] for vectors in (near, far)]
+    assert best[0].score == pytest.approx(1.0)
+    assert best[0].score > best[1].score
+
+
+def test_a_list_alone_keeps_its_places() -> None:
+    alone = RankedList([1, 2], [0.9, 0.9])
+    assert ranked_together([alone]) == [alone]

@@ -107,7 +107,7 @@ def shown(
     spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
     files = [PageFiles(**one) for one in spanned]
     found = HydratedRows({("ships", 1): HitRow(**row | {"pages": files})}, {}, {})
-    (hit,) = render(
+    ((hit,),) = render(
         [Group(RankedCandidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], LinkSigner()
     )
     return hit
@@ -183,3 +183,40 @@ def test_an_image_is_looked_at_before_it_is_drawn_and_a_record_is_read() -> None
     assert (image.read_as, image.visual_importance, image.page_uri) == ("image", 1.0, None)
     record = shown(chunk("kipper"))
     assert (record.read_as, record.visual_importance, record.page_pdf_uri) == ("text", None, None)
+
+
+B = UUID(int=8)
+
+
+def passages(*rows: dict[str, Any], channels: tuple[str, ...] = ("bm25", "vector")) -> list[int]:
+    """Chunk_nos of the hits of a document whose best chunk is the first of ``rows``, and of another one."""
+    plan = ContainerPlan(container("{snippet}"), SearchMode.HYBRID, channels, FilterCondition())
+    found = {("ships", row["chunk_no"]): HitRow(**row | {"pages": []}) for row in rows}
+    best, *rest, last = (
+        RankedCandidate("ships", row["chunk_no"], row["doc_id"], 0.5) for row in rows
+    )
+    documents = render(
+        [Group(best, tuple(rest)), Group(last)],
+        HydratedRows(found, {}, {}),
+        [ContainerCandidates(plan)],
+        LinkSigner(),
+    )
+    assert [hits[0].doc_id for hits in documents] == [DOC, B]
+    return [hit.provenance.generation for hit in documents[0]]
+
+
+def row_of(number: int, position: int, doc_id: UUID = DOC, **more: Any) -> dict[str, Any]:
+    own = {"id": UUID(int=100 + number), "chunk_no": number, "position": position}
+    return chunk(f"text {number}", **own, doc_id=doc_id, generation=number, **more)
+
+
+def test_passages_follow_the_best_one_in_the_order_of_the_document() -> None:
+    assert passages(row_of(5, 4), row_of(9, 8), row_of(2, 1), row_of(30, 0, B)) == [5, 2, 9]
+
+
+def test_a_passage_that_repeats_what_is_shown_is_omitted() -> None:
+    copies = (row_of(5, 4), row_of(9, 8, original=30), row_of(2, 1), row_of(30, 0, B))
+    assert passages(*copies) == [5, 2]
+    assert passages(*copies, channels=("bm25",)) == [5, 2, 9]  # alike is not the same words
+    same = (*copies[:3], copies[3] | {"text": "text 9"})
+    assert passages(*same, channels=("bm25",)) == [5, 2]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from latent_core.bm25.analyser import query_terms, spans
-from latent_core.search.snippet import Snippet, make_snippet
+from latent_core.search.snippet import Snippet, excerpt, make_snippet
 
 FILLER = "Nothing of note happened in that year and the keepers wrote little. " * 20
 
@@ -61,3 +61,42 @@ def test_no_word_is_cut_at_the_end() -> None:
         "kappa",
         "lambda",
     ]
+
+
+PROSE = "First sentence here. Second one there. " + "Filler words stand about. " * 20 + "The end."
+
+
+def test_an_excerpt_grows_around_its_middle_and_marks_where_it_is_cut() -> None:
+    start = PROSE.index("Second")
+    end = start + len("Second one there.")
+    assert excerpt(PROSE, start, end, len(PROSE)) == PROSE
+    short = excerpt(PROSE, start, end, 60)
+    assert short.startswith(("First", "..."))
+    assert "Second one there." in short
+    assert short.endswith("...")
+    assert len(short) <= 60
+    last = PROSE.index("The end.")
+    assert excerpt(PROSE, last, len(PROSE), 60).endswith("The end.")
+
+
+def test_an_excerpt_of_a_table_has_whole_rows_below_its_header() -> None:
+    rows = [f"| ship {n} | {n * 7} tons | built in {1800 + n} |" for n in range(40)]
+    table = "\n".join(["| name | weight | year |", "|---|---|---|", *rows])
+    at = table.index("203 tons")
+    short = excerpt(table, at, at + len("203 tons"), 200, table=True)
+    header, *shown = short.replace("...", "").splitlines()
+    assert header == "| name | weight | year |"
+    assert rows[29] in shown
+    assert set(shown) <= set(rows)
+    assert excerpt(table, 0, 10, len(table), table=True) == table
+
+
+def test_rows_of_a_table_select_the_window_not_its_header() -> None:
+    rows = [f"| setting{n} | seconds | does one thing or another in the mill |" for n in range(30)]
+    table = "\n".join(
+        ["| setting | use case and meaning |", "|---|---|", *rows, "| brake | stops |"]
+    )
+    terms = query_terms("use case and meaning of brake", ["english"])
+    head = len("| setting | use case and meaning |")
+    assert "brake" not in make_snippet(table, "english", terms, 120, spans).text
+    assert "brake" in make_snippet(table, "english", terms, 120, spans, head).text

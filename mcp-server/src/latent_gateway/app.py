@@ -20,6 +20,7 @@ from latent_core.domain.errors import Conflict, Invalid
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.runtime.stop import StopSignal, stop_signals
 from latent_core.runtime.tasks import ended
+from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
 from latent_core.telemetry.metrics import set_up_logs
@@ -105,7 +106,8 @@ Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
     """The HTTP application on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
-    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack))
+    limiter = SearchLimiter(settings.search_wait_seconds)
+    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack), limiter)
     agents = surface(shared)
     app = GatewayApi(
         title="Latent Containers",

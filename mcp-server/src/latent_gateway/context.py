@@ -114,9 +114,9 @@ class Gateway:
     tokens: TokenRegistry
     quotas: Quotas
     gauges: Gauges
+    limiter: SearchLimiter
     streams: StreamLimiter = field(default_factory=StreamLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
-    limiter: SearchLimiter = field(default_factory=SearchLimiter)
 
 
 async def gateway(request: Request) -> Gateway:

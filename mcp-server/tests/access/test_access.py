@@ -207,6 +207,29 @@ async def test_lists_hold_readable_containers_and_searches_of_all_skip_archived_
             assert (case.container_id in searched) is (Scope.READ in case.rights and not archived)
 
 
+async def test_a_search_without_containers_covers_those_of_the_token_and_skips_archived_ones(
+    database: Database,
+) -> None:
+    await furnish(database)
+    named = ["owner-active", "owner-archived", "reader-readonly"]
+    reads = frozenset({Scope.READ})
+    async with database.reading() as conn:
+        one_project = Principal(ME, reads, frozenset(named), 3)
+        open_ones = {"owner-active", "reader-readonly"}
+        assert set(await access.searchable(conn, one_project, None)) == open_ones
+        assert set(await access.searchable(conn, one_project, named)) == open_ones
+        everything = await access.searchable(conn, Principal(ME, reads, None, 3), None)
+        assert set(everything) == {
+            c.id for c in await access.all_searchable(conn, Principal(ME, reads, None, 3))
+        }
+        assert open_ones < set(everything)
+        assert (
+            await outcome(access.searchable(conn, one_project, [*named, "nobody-active"]))
+            is NotFound
+        )
+        assert await outcome(access.searchable(conn, one_project, ["owner-archived"])) is Conflict
+
+
 async def test_what_is_not_there_and_what_may_not_be_read_are_refused_in_the_same_words(
     database: Database,
 ) -> None:

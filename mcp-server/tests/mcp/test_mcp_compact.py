@@ -19,10 +19,11 @@ from latent_core.wire.search import (
     Neighbour,
     PlaceView,
     Provenance,
+    Reason,
     SearchRequest,
     SearchResponse,
 )
-from latent_gateway.mcp.compact import compact, cut, fit
+from latent_gateway.mcp.compact import MAX_WHOLE_BYTES, brief, cut, fit, full
 from latent_gateway.mcp.results import MIN_CHARS, size
 from latent_gateway.mcp.tools.registry import PAIR, TOOLS
 from latent_gateway.mcp.tools.schema import answer_schema_of, schema_of
@@ -122,10 +123,71 @@ def test_a_cut_text_is_a_beginning_that_fits(text: str, max_bytes: int) -> None:
 
 def test_words_of_the_document_stand_in_one_field() -> None:
     words = dict.fromkeys(PARTS, "EVIL")
-    for detail in ("brief", "full"):
-        shown = compact(hit(1, words), detail).compact()
+    for whole in (full(hit(1, words)), brief(hit(1, words), MAX_WHOLE_BYTES)):
+        shown = whole.compact()
         assert "EVIL" in str(shown.pop("untrusted_content"))
         assert "EVIL" not in str(shown)
+
+
+CITED = {"container_id", "doc_id", "page", "lines", "untrusted_content"}
+
+
+def test_a_brief_hit_has_what_a_citation_needs_and_a_full_one_everything() -> None:
+    words = {name: f"the {name}" for name in PARTS}
+    shown = brief(hit(3, words), MAX_WHOLE_BYTES).compact()
+    assert set(shown) == CITED
+    assert (shown["page"], shown["lines"]) == (3, [1, 9])
+    assert shown["untrusted_content"] | {"before": []} == {
+        "title": "the title",
+        "source": "the source",
+        "section": "the heading",
+        "snippet": "the text",
+        "before": [],
+    }
+    more = {"chunk_id", "score", "uri", "source_type", "page_uri", "duplicates", "page_image"}
+    assert set(full(hit(3, words)).compact()) > CITED | more
+
+
+def test_reasons_name_the_terms_and_patterns_that_matched_with_their_lines_and_page() -> None:
+    found_by = [
+        Reason(channel="bm25", rank=1, score=9.5),
+        Reason(channel="exact", rank=1, score=3.0, term="Argand", count=2, lines=[4, 7], page=3),
+        Reason(channel="exact", rank=1, score=3.0, regex="lamp.*", count=1, page=3),
+    ]
+    one = hit(3, dict.fromkeys(PARTS, "x")).model_copy(update={"why": found_by})
+    exact = [
+        {"term": "Argand", "count": 2, "lines": [4, 7], "page": 3},
+        {"regex": "lamp.*", "count": 1, "page": 3},
+    ]
+    assert brief(one, 1000).compact()["why"] == exact
+    assert full(one).compact()["why"] == [*exact, {"channel": "bm25"}]
+
+
+def test_the_first_passages_are_whole_and_the_later_ones_parts_around_the_words() -> None:
+    texts = [f"{n} begins. " + f"Filler {n} fills. " * 60 + f"The needle {n}." for n in range(9)]
+    hits = [
+        hit(n, dict.fromkeys(PARTS, "x") | {"text": text, "snippet": f"The needle {n}."})
+        for n, text in enumerate(texts)
+    ]
+    hits = [one.model_copy(update={"before": []}) for one in hits]
+    shown = [one.untrusted_content.snippet for one in fit(hits, "brief", 6_000).hits]
+    whole = [snippet == text for snippet, text in zip(shown, texts, strict=False)]
+    assert whole == sorted(whole, reverse=True)
+    assert whole[:2] == [True, True]
+    assert whole.count(False) >= 3
+    for n, snippet in enumerate(shown[:-1]):
+        assert f"The needle {n}." in snippet
+
+
+def test_what_the_budget_leaves_makes_the_later_passages_longer() -> None:
+    text = "Filler fills. " * 100 + "The needle."
+    hits = [
+        hit(n, dict.fromkeys(PARTS, "x") | {"text": text, "snippet": "The needle."}).model_copy(
+            update={"before": []}
+        )
+        for n in range(3)
+    ]
+    assert [one.untrusted_content.snippet for one in fit(hits, "brief", 6_000).hits] == [text] * 3
 
 
 @pytest.mark.parametrize("tool", [*TOOLS, *PAIR], ids=lambda t: t.name)
@@ -145,5 +207,5 @@ def test_a_page_may_be_requested_with_another_budget_than_the_one_before() -> No
     first = SearchArguments.model_validate({**base_arguments, "max_chars": 1000}).request()
     second = SearchArguments.model_validate({**base_arguments, "detail": "full"}).request()
     assert first == second
-    assert first.top_k == 10
+    assert (first.top_k, first.passages) == (10, 3)
     assert first.requested_rerank_k is None

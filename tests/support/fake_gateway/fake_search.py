@@ -13,7 +13,7 @@ from tests.support.fake_gateway.world import StoredDocument, World
 def find(world: World, request: SearchRequest) -> list[Hit]:
     words = set(request.query.casefold().split())
     found: list[tuple[int, StoredDocument]] = []
-    for container_id in request.containers:
+    for container_id in searched(world, request):
         world.container(container_id)
         for stored in world.contents(container_id):
             common = len(words & set(re.findall(r"\w+", stored.text.casefold())))
@@ -23,6 +23,10 @@ def find(world: World, request: SearchRequest) -> list[Hit]:
         _hit(world, stored, words, rank, score / len(words))
         for rank, (score, stored) in enumerate(found[: request.top_k], start=1)
     ]
+
+
+def searched(world: World, request: SearchRequest) -> list[str]:
+    return request.containers if request.containers is not None else list(world.manifests)
 
 
 def whole_chunk(stored: StoredDocument, number: int) -> ChunkView:

@@ -28,7 +28,7 @@ from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
-from tests.support.fake_gateway.fake_search import find, whole_chunk
+from tests.support.fake_gateway.fake_search import find, searched, whole_chunk
 from tests.support.fake_gateway.http import (
     FakeRequest,
     FakeResponse,
@@ -347,7 +347,7 @@ def search(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
         timings_ms={"embed": 1.5, "vector": 2.0, "bm25": 0.5, "fuse": 0.1},
         candidates_before_rerank=len(hits),
         container_status=[
-            ContainerStatus(container_id=c, ok=True) for c in search_request.containers
+            ContainerStatus(container_id=c, ok=True) for c in searched(gateway, search_request)
         ],
     )
     return reply(

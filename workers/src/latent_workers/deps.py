@@ -49,7 +49,7 @@ class Deps:
             NoLinks(),
             seconds or self.settings.search_seconds,
             self.stack.metrics,
-            SearchLimiter(),
+            SearchLimiter(self.settings.search_wait_seconds),
         )
 
     def parse_budget(self) -> Budget:

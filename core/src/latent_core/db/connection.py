@@ -150,6 +150,7 @@ class Database:
         self._server = server
         self._pool = pool
         self._limits = limits
+        self._answered_at = 0.0
 
     @classmethod
     async def open(
@@ -223,6 +224,7 @@ class Database:
                 async with limit, self._pool.connection(self._wait(at)) as conn:
                     with _refused_writes(conn) if writes else nullcontext():
                         yield conn
+                    self._answered_at = asyncio.get_running_loop().time()
             except PoolTimeout as exc:
                 if self._server.refusal is None:
                     raise
@@ -233,6 +235,10 @@ class Database:
                 raise ServiceUnreachable(
                     "Postgres did not answer in time for this request: retry"
                 ) from exc
+
+    def answered_since(self, moment: float) -> bool:
+        """Whether a call ended well after ``moment``, a time of the event loop: Postgres is then busy rather than away."""
+        return self._answered_at > moment
 
     def _wait(self, at: float | None) -> float:
         """Seconds to wait for a connection."""

@@ -7,13 +7,16 @@
   Qdrant, FACTS §4). The best scores are often more than 3 sigma above the mean. They are not clipped there, because
   that distance separates certain hits from uncertain ones.
 
+Every container's best hit has rank 1 in its own lists. So in a search of several containers the cosines of one
+embedding model are ranked together (``ranked_together``); BM25 scores depend on the container's own word counts.
+
 Lists are fused after the join on the live generation, so dead chunks never shift a rank.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, assert_never
 
 import numpy as np
@@ -31,6 +34,8 @@ class RankedList:
 
     chunk_nos: Sequence[int]
     scores: Sequence[float]
+    ranks: Sequence[int] | None = None
+    """Ranks among the candidates of several containers, from 1; None: their places in this list."""
 
 
 class FusedCandidate(NamedTuple):
@@ -58,11 +63,27 @@ def fuse(lists: Mapping[str, RankedList], how: Fusion) -> list[FusedCandidate]:
     return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.chunk_no))
 
 
+def ranked_together(lists: Sequence[RankedList]) -> list[RankedList]:
+    """The lists with ranks among all their candidates, for lists whose scores can be compared."""
+    if len(lists) < 2:
+        return list(lists)
+    falling = np.sort(-np.concatenate([np.asarray(one.scores, np.float64) for one in lists]))
+    return [
+        replace(
+            one,
+            ranks=(1 + np.searchsorted(falling, -np.asarray(one.scores, np.float64))).tolist(),
+        )
+        for one in lists
+    ]
+
+
 def _rrf(lists: Mapping[str, RankedList], weights: Mapping[str, float], k: int) -> dict[int, float]:
     attainable = sum(weights.values()) / (k + 1)
     sums: dict[int, float] = {}
     for name in sorted(lists):
-        for rank, chunk_no in enumerate(lists[name].chunk_nos, start=1):
+        ranked = lists[name]
+        ranks = ranked.ranks or range(1, len(ranked.chunk_nos) + 1)
+        for rank, chunk_no in zip(ranks, ranked.chunk_nos, strict=True):
             sums[chunk_no] = sums.get(chunk_no, 0.0) + weights[name] / (k + rank)
     return (
         {chunk_no: total / attainable for chunk_no, total in sums.items()}

@@ -1,4 +1,4 @@
-"""The rows of the hits of a page: one query per container for the best chunks, one for the others."""
+"""The rows of the hits of a page: one query per container for the shown chunks, one for the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HydratedRows:
     """Rows by (container, chunk_no)."""
 
     chunks: dict[tuple[str, int], HitRow]
-    """Of the groups' best."""
+    """Of the groups' best and of their passages."""
     places: dict[tuple[str, int], PlaceRow]
     """Of their others and of their duplicates."""
     lacks: dict[UUID, MissingImage]
@@ -40,13 +40,15 @@ class HydratedRows:
 async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
     """All rows that ``groups`` show, without those that are no longer visible."""
     async with db.reading() as conn:
-        best = await _rows(conn, chunks.hydrate, [one.best for one in groups])
+        shown = await _rows(
+            conn, chunks.hydrate, [c for g in groups for c in (g.best, *g.passages)]
+        )
         others = await _rows(
             conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
         )
-        lacking = {row.doc_id for row in best.values() if _lacks_image(row)}
+        lacking = {row.doc_id for row in shown.values() if _lacks_image(row)}
         lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
-    return HydratedRows(best, others, lacks)
+    return HydratedRows(shown, others, lacks)
 
 
 def _lacks_image(row: HitRow) -> bool:

@@ -137,6 +137,8 @@ class SearchPlan:
     explain: bool
     dedup: bool
     include_superseded: bool
+    passages: int
+    """Limit of hits per document, with dedup."""
     deadline_seconds: float
     diagnostics: bool
 
@@ -183,6 +185,7 @@ def make_plan(
         explain=request.explain,
         dedup=request.dedup,
         include_superseded=request.include_superseded,
+        passages=request.passages,
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
         diagnostics=_shows_diagnostics(request, chosen),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -39,23 +39,37 @@ class RankedCandidate(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The future hit: the best chunk of a document and its other matching chunks."""
+    """The future hits of a document: its best chunk and its other matching chunks."""
 
     best: RankedCandidate
+    passages: tuple[RankedCandidate, ...] = ()
+    """Further chunks of the document that are shown as hits."""
     others: tuple[RankedCandidate, ...] = ()
     duplicates: tuple[RankedCandidate, ...] = ()
     """Best chunks of other documents' groups that repeat one of this document."""
 
 
-def group(candidates: Sequence[RankedCandidate], *, by_document: bool) -> list[Group]:
-    """Best first; ties by container, then by chunk_no. With ``by_document`` each document appears once."""
+def group(
+    candidates: Sequence[RankedCandidate], *, by_document: bool, passages: int = 1, head: int = 0
+) -> list[Group]:
+    """Best first; ties by container, then by chunk_no. With ``by_document`` each document appears once, with up to
+    ``passages`` chunks: its best one, and others that are among the ``head`` best candidates."""
     ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.chunk_no))
     if not by_document:
         return [Group(c) for c in ranked]
     members: dict[UUID, list[RankedCandidate]] = {}
     for candidate in ranked:
         members.setdefault(candidate.doc_id, []).append(candidate)
-    return [Group(m[0], tuple(m[1 : 1 + MAX_OTHERS])) for m in members.values()]
+    strong = {(c.container_id, c.chunk_no) for c in ranked[:head]} if passages > 1 else set()
+    return [_of_document(m, passages, strong) for m in members.values()]
+
+
+def _of_document(
+    members: Sequence[RankedCandidate], passages: int, strong: Set[tuple[str, int]]
+) -> Group:
+    best, *rest = members
+    shown = [c for c in rest[: passages - 1] if (c.container_id, c.chunk_no) in strong]
+    return Group(best, tuple(shown), tuple(rest[len(shown) : len(shown) + MAX_OTHERS]))
 
 
 def collapse(groups: Sequence[Group], repeated: Mapping[UUID, UUID]) -> list[Group]:
@@ -179,19 +193,21 @@ def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> li
     return sorted(head, key=lambda c: -c.score) + rest
 
 
-def in_display_order(plan: SearchPlan, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits in the display order of their containers; by score if the containers differ."""
+def in_display_order(plan: SearchPlan, documents: Sequence[list[Hit]]) -> list[list[Hit]]:
+    """The hits of each document, the best one first, in the display order of their containers; by score if the
+    containers differ."""
     sorts = {part.container.manifest.display.sort for part in plan.containers}
     match sorts.pop() if len(sorts) == 1 else "score_then_freshness":
         case "freshness_then_score":
-            return sorted(hits, key=lambda hit: (_age(hit), -hit.score))
+            return sorted(documents, key=lambda hits: (_age(hits[0]), -hits[0].score))
         case "source_then_score":
             ranks = _priorities(plan)
             return sorted(
-                hits, key=lambda hit: (ranks.get(hit.source_type, len(ranks)), -hit.score)
+                documents,
+                key=lambda hits: (ranks.get(hits[0].source_type, len(ranks)), -hits[0].score),
             )
         case _:
-            return sorted(hits, key=lambda hit: (-hit.score, _age(hit)))
+            return sorted(documents, key=lambda hits: (-hits[0].score, _age(hits[0])))
 
 
 def _age(hit: Hit) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Display
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hydrate import HydratedRows
-from latent_core.search.plan import EXACT
+from latent_core.search.plan import EXACT, VECTOR
 from latent_core.search.ranking import Group, RankedCandidate
-from latent_core.search.snippet import Snippet, make_snippet
+from latent_core.search.snippet import Snippet, header_row, make_snippet
 from latent_core.wire.search import (
     AlsoInDocument,
     Duplicate,
@@ -37,11 +36,6 @@ from latent_core.wire.search import (
     Provenance,
     Reason,
 )
-
-MAX_HEADER_CHARS: Final = 1000
-"""A longer header row is omitted, because it would fill the snippet."""
-_DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
-"""The line of dashes below a header row."""
 
 
 class LinkSigner(Protocol):
@@ -69,15 +63,35 @@ def render(
     found: HydratedRows,
     retrieved: Sequence[ContainerCandidates],
     links: LinkSigner,
-) -> list[Hit]:
-    """Hits of those groups whose best chunk is still visible."""
+) -> list[list[Hit]]:
+    """Hits of those groups whose best chunk is still visible: the best one, then the passages in document order. A
+    passage that repeats a shown chunk of another document is omitted."""
     by_container = {r.plan.container.id: r for r in retrieved}
-    hits = []
-    for group in groups:
-        row = found.chunk(group.best)
-        if row is not None:
-            hits.append(_hit(group, row, found, by_container[group.best.container_id], links))
-    return hits
+    best = [(g, row) for g in groups if (row := found.chunk(g.best)) is not None]
+    shown = {_text_key(row, by_container[g.best.container_id]): row.doc_id for g, row in best}
+    documents = []
+    for group, row in best:
+        container = by_container[group.best.container_id]
+        hits = [_hit(group, row, found, container, links)]
+        for passage, its_row in _passages(group, found):
+            if shown.setdefault(_text_key(its_row, container), row.doc_id) == row.doc_id:
+                hits.append(_hit(Group(passage), its_row, found, container, links))
+        documents.append(hits)
+    return documents
+
+
+def _passages(group: Group, found: HydratedRows) -> list[tuple[RankedCandidate, HitRow]]:
+    """Those that are still visible, in document order."""
+    rows = [(one, row) for one in group.passages if (row := found.chunk(one)) is not None]
+    return sorted(rows, key=lambda pair: pair[1].position)
+
+
+def _text_key(row: HitRow, retrieved: ContainerCandidates) -> tuple[str, int | str]:
+    """The same for near-duplicates; in a search by words alone, for identical texts."""
+    container = retrieved.plan.container.id
+    if VECTOR not in retrieved.plan.channels:
+        return container, row.text
+    return container, row.chunk_no if row.original is None else row.original
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +134,12 @@ def _hit(
 ) -> Hit:
     display = retrieved.plan.container.manifest.display
     snippet = make_snippet(
-        row.text, row.language or "simple", retrieved.terms, display.max_snippet_chars, spans
+        row.text,
+        row.language or "simple",
+        retrieved.terms,
+        display.max_snippet_chars,
+        spans,
+        head=len(header_row(row.text)) if row.block_type == BlockType.TABLE.value else 0,
     )
     look = _look(row, found, retrieved.plan.container.bucket, links)
     return Hit(
@@ -151,7 +170,7 @@ def _hit(
         place=place_view(row),
         source_path=source_path(row.uri),
         source_uri=row.uri,
-        why=_why(retrieved, row.chunk_no),
+        why=_why(retrieved, row),
         timestamps=_times(row),
         origin=Origin(row.origin),
         written_by=row.written_by,
@@ -204,23 +223,28 @@ def source_path(uri: str) -> str:
     return uri.removeprefix("file:///")
 
 
-def _why(retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
+def _why(retrieved: ContainerCandidates, row: HitRow) -> list[Reason]:
     reasons: list[Reason] = []
     for channel, ranked in sorted(retrieved.lists.items()):
-        if chunk_no not in ranked.chunk_nos:
+        if row.chunk_no not in ranked.chunk_nos:
             continue
-        at = ranked.chunk_nos.index(chunk_no)
+        at = ranked.chunk_nos.index(row.chunk_no)
         reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
-        reasons += _exactly(reason, retrieved, chunk_no) if channel == EXACT else [reason]
+        reasons += _exactly(reason, retrieved, row) if channel == EXACT else [reason]
     return reasons
 
 
-def _exactly(reason: Reason, retrieved: ContainerCandidates, chunk_no: int) -> list[Reason]:
+def _exactly(reason: Reason, retrieved: ContainerCandidates, row: HitRow) -> list[Reason]:
     """One reason per matching term, expression and path."""
-    match = retrieved.matches.get(chunk_no)
+    match = retrieved.matches.get(row.chunk_no)
     reasons = [
         reason.model_copy(
-            update={one.kind: one.pattern, "count": one.count, "lines": list(one.lines)}
+            update={
+                one.kind: one.pattern,
+                "count": one.count,
+                "lines": list(one.lines),
+                "page": row.page,
+            }
         )
         for one in (match.found if match else ())
     ]
@@ -298,10 +322,8 @@ def _header(row: HitRow, snippet: Snippet) -> str:
     """The header row of a table whose snippet starts below it; without the header, cells have no meaning."""
     if row.block_type != BlockType.TABLE.value or not snippet.start:
         return ""
-    header, _, rest = row.text.partition("\n")
-    if not _DELIMITER.match(rest) or len(header) > MAX_HEADER_CHARS:
-        return ""
-    return f"{header.rstrip()}\n"
+    header = header_row(row.text)
+    return f"{header}\n" if header else ""
 
 
 IMAGE_FROM: Final = 0.4
@@ -322,22 +344,26 @@ def read_as(visual: float | None) -> ReadAs:
 
 
 async def with_neighbours(
-    db: Database, hits: Sequence[Hit], positions: Mapping[UUID, int], reach: int
-) -> list[Hit]:
+    db: Database, documents: Sequence[list[Hit]], positions: Mapping[UUID, int], reach: int
+) -> list[list[Hit]]:
     """The hits with up to ``reach`` chunks on either side; ``positions`` are theirs."""
-    if not hits:
+    chosen = [
+        (hit.doc_id, hit.provenance.generation, positions[hit.chunk_id])
+        for hits in documents
+        for hit in hits
+    ]
+    if not chosen:
         return []
-    chosen = [(hit.doc_id, hit.provenance.generation, positions[hit.chunk_id]) for hit in hits]
     async with db.reading() as conn:
         rows = await chunk_texts.around(conn, chosen, reach)
-    shown = []
-    for hit in hits:
-        at = positions[hit.chunk_id]
-        own = [row for row in rows if (row.doc_id, row.hit_position) == (hit.doc_id, at)]
-        before = [_neighbour(row) for row in own if row.position < at]
-        after = [_neighbour(row) for row in own if row.position > at]
-        shown.append(hit.model_copy(update={"before": before, "after": after}))
-    return shown
+    return [[_with_neighbours(hit, positions[hit.chunk_id], rows) for hit in d] for d in documents]
+
+
+def _with_neighbours(hit: Hit, at: int, rows: Sequence[NeighbourRow]) -> Hit:
+    own = [row for row in rows if (row.doc_id, row.hit_position) == (hit.doc_id, at)]
+    before = [_neighbour(row) for row in own if row.position < at]
+    after = [_neighbour(row) for row in own if row.position > at]
+    return hit.model_copy(update={"before": before, "after": after})
 
 
 def _neighbour(row: NeighbourRow) -> Neighbour:

@@ -16,7 +16,7 @@ from latent_core.domain.errors import Issue, IssueCode
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
-from latent_core.search.fuse import fuse
+from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
@@ -71,12 +71,17 @@ class StageTimings:
 class HitPage:
     """The hits of one page, and where the next one begins."""
 
-    hits: list[Hit] = field(default_factory=list)
+    documents: list[list[Hit]] = field(default_factory=list)
+    """The hits of each document, the best one first; one hit each without dedup."""
     positions: dict[UUID, int] = field(default_factory=dict)
     """Position of each chunk in its document, by chunk id."""
     next_offset: int | None = None
     vanished: set[str] = field(default_factory=set)
     """Containers with a hit that vanished before hydration."""
+
+    @property
+    def hits(self) -> list[Hit]:
+        return [hit for hits in self.documents for hit in hits]
 
 
 @dataclass
@@ -125,9 +130,7 @@ class SearchService:
             waited = await vectors.from_remote(
                 _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
             )
-            async with self.limiter.slot(
-                plan.deadline_seconds, exact=plan.matcher is not None
-            ) as slot:
+            async with self.limiter.slot(exact=plan.matcher is not None) as slot:
                 timings.lap("turn")
                 searches = [
                     ContainerSearch(self.stores, plan, part, vectors, waited)
@@ -168,19 +171,24 @@ class SearchService:
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, needed, plan) for s in searches))
             timings.lap("retrieve")
-            candidates = await _ordered(order, retrieved, slot)
-            groups = group(candidates, by_document=plan.dedup)
+            candidates = await _ordered(order, retrieved, slot, plan.deadline_seconds)
+            groups = group(
+                candidates,
+                by_document=plan.dedup,
+                passages=plan.passages,
+                head=plan.offset + plan.top_k,
+            )
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
             timings.lap("hydrate")
             if _restart_changed(searches, page.vanished):
                 continue
-            if len(page.hits) >= plan.top_k or all(s.finished for s in searches):
+            if len(page.documents) >= plan.top_k or all(s.finished for s in searches):
                 break
             needed *= 2
         if plan.neighbours:
-            page.hits = await with_neighbours(
-                self.stores.db, page.hits, page.positions, plan.neighbours
+            page.documents = await with_neighbours(
+                self.stores.db, page.documents, page.positions, plan.neighbours
             )
         return page, retrieved
 
@@ -199,8 +207,8 @@ class SearchService:
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True
-        while len(page.hits) < plan.top_k and start < len(groups):
-            head = groups[start : start + plan.top_k - len(page.hits)]
+        while len(page.documents) < plan.top_k and start < len(groups):
+            head = groups[start : start + plan.top_k - len(page.documents)]
             found = await hydrate(self.stores.db, head)
             if not collapsed and _repeats(found, documents):
                 groups = collapse(groups, await self._repeated(plan, groups, documents))
@@ -208,7 +216,7 @@ class SearchService:
                 start, collapsed = plan.offset, True
                 continue
             start += len(head)
-            page.hits += render(head, found, retrieved, self.links)
+            page.documents += render(head, found, retrieved, self.links)
             page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
             page.positions |= {row.id: row.position for row in found.chunks.values()}
         page.next_offset = start if start < len(groups) else None
@@ -281,18 +289,43 @@ def _by_meaning(plan: SearchPlan) -> list[Container]:
 
 
 async def _ordered(
-    order: SearchOrder, retrieved: Sequence[ContainerCandidates], slot: SearchSlot
+    order: SearchOrder,
+    retrieved: Sequence[ContainerCandidates],
+    slot: SearchSlot,
+    slot_seconds: float,
 ) -> list[RankedCandidate]:
-    """The ranked candidates. While a remote reranker works, the search holds no slot."""
-    candidates = [c for r in retrieved for c in _candidates(r)]
+    """The ranked candidates. While a remote reranker works, the search holds no slot; afterwards it waits up to
+    ``slot_seconds`` for one."""
+    lists = _comparable(retrieved)
+    candidates = [
+        c for r, ranked in zip(retrieved, lists, strict=True) for c in _candidates(r, ranked)
+    ]
     if not order.asks_reranker:
         return await order.of(candidates)
-    async with slot.released():
+    async with slot.released(slot_seconds):
         return await order.of(candidates)
 
 
-def _candidates(retrieved: ContainerCandidates) -> list[RankedCandidate]:
-    fused = fuse(retrieved.lists, retrieved.plan.fusion)
+def _comparable(retrieved: Sequence[ContainerCandidates]) -> list[Mapping[str, RankedList]]:
+    """The lists of each container; those of the vector channel are ranked together with the other containers' of the
+    same embedding model."""
+    lists = [dict(r.lists) for r in retrieved]
+    by_model: dict[tuple[str, str], list[int]] = {}
+    for at, r in enumerate(retrieved):
+        if VECTOR in r.lists:
+            space = r.plan.container.space
+            by_model.setdefault((space.embedder, space.version), []).append(at)
+    for places in by_model.values():
+        together = ranked_together([lists[at][VECTOR] for at in places])
+        for at, ranked in zip(places, together, strict=True):
+            lists[at][VECTOR] = ranked
+    return list(lists)
+
+
+def _candidates(
+    retrieved: ContainerCandidates, lists: Mapping[str, RankedList]
+) -> list[RankedCandidate]:
+    fused = fuse(lists, retrieved.plan.fusion)
     container = retrieved.plan.container.id
     return [
         RankedCandidate(container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score)
@@ -315,7 +348,7 @@ def _answer(
     retrieved: Sequence[ContainerCandidates],
     timings: StageTimings,
 ) -> SearchResponse:
-    fitted = fit(in_display_order(plan, page.hits), plan.detail, plan.max_chars)
+    fitted = fit(in_display_order(plan, page.documents), plan.detail, plan.max_chars)
     timings.lap("render")
     issues = [issue for r in retrieved for issue in r.issues]
     if order.issue is not None:
@@ -334,7 +367,7 @@ def _answer(
     return SearchResponse(
         hits=fitted.hits,
         truncated=fitted.truncated,
-        next_cursor=_next_cursor(request, plan, page, len(fitted.hits), retrieved),
+        next_cursor=_next_cursor(request, plan, page, fitted.documents, retrieved),
         diagnostics=diagnostics,
         partial=partial,
         issues=issues,
@@ -361,8 +394,9 @@ def _next_cursor(
     shown: int,
     retrieved: Sequence[ContainerCandidates],
 ) -> str | None:
-    """The cursor of the next page, which begins with hits that did not fit; None when all hits were shown."""
-    if shown < len(page.hits):
+    """The cursor of the next page, which begins with documents that did not fit (``shown`` of them did); None when all
+    were shown."""
+    if shown < len(page.documents):
         return cursor_at(request, plan.offset + shown)
     if page.next_offset is not None:
         return cursor_at(request, page.next_offset)

@@ -25,6 +25,13 @@ REMEMBERED_CHARS: Final = 64
 """Longer tokens are rare and not cached."""
 
 
+MAX_HEADER_CHARS: Final = 1000
+"""A longer header row is omitted, because it would fill the snippet."""
+CUT: Final = "..."
+_DELIMITER: Final = re.compile(r"[ \t>]*+\|?[ \t]*+:?-[-:| \t]*+(?:\r?\n|\Z)")
+"""The line of dashes below a header row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snippet:
     text: str
@@ -44,19 +51,18 @@ class Snippet:
             parts += [self.text[at:start], "**", self.text[start:end], "**"]
             at = end
         parts.append(self.text[at:])
-        return (
-            ("..." if self.cut_before else "") + "".join(parts) + ("..." if self.cut_after else "")
-        )
+        return (CUT if self.cut_before else "") + "".join(parts) + (CUT if self.cut_after else "")
 
 
 def make_snippet(
-    text: str, language: str, terms: Collection[str], max_chars: int, spans: Spans
+    text: str, language: str, terms: Collection[str], max_chars: int, spans: Spans, head: int = 0
 ) -> Snippet:
-    """The best window of at most ``max_chars`` characters, cut at whole words."""
+    """The best window of at most ``max_chars`` characters, cut at whole words. ``head``: length of the header row of a
+    table, which is shown above its rows anyway: words in the rows select the window."""
     scanned = text[:SCANNED_CHARS]
     query_terms = set(terms)
     matches = list(_matches(scanned, language, query_terms, spans)) if query_terms else []
-    start, end = _window(text, matches, max_chars)
+    start, end = _window(text, [m for m in matches if m[0] >= head] or matches, max_chars)
     shown = [
         (max(s, start) - start, min(e, end) - start) for s, e, _ in matches if s < end and e > start
     ]
@@ -156,6 +162,51 @@ def _whole_word_end(text: str, begin: int, max_chars: int) -> int:
         return end
     space = max(text.rfind(" ", begin, end), text.rfind("\n", begin, end))
     return space if space > begin else end
+
+
+def header_row(text: str) -> str:
+    """The header row of a table, without its line end; empty if it has none or a long one."""
+    header, _, rest = text.partition("\n")
+    if not _DELIMITER.match(rest) or len(header) > MAX_HEADER_CHARS:
+        return ""
+    return header.rstrip()
+
+
+def excerpt(text: str, start: int, end: int, max_chars: int, *, table: bool = False) -> str:
+    """The part of ``text`` around ``start`` to ``end``, with ``...`` where it is cut: a third of the extra characters
+    before it, the rest after it. Of a table whole rows, below its header row."""
+    if len(text) <= max_chars:
+        return text
+    header = header_row(text) if table and start else ""
+    left = max_chars - len(header) - 2 * len(CUT)
+    extra = max(0, left - (end - start))
+    low = max(0, min(start - extra // 3, len(text) - left))
+    high = min(len(text), max(end, low + left) if extra else start + left)
+    begin = _row_start(text, low, start) if table else _clean_start(text, low, start)
+    finish = _whole_word_end(text, begin, high - begin)
+    if table and (row := text.rfind("\n", end, finish)) > 0 and finish < len(text):
+        finish = row
+    above = f"{header}\n" if header and begin >= len(header) else ""
+    return above + (CUT if begin else "") + text[begin:finish] + (CUT if finish < len(text) else "")
+
+
+def _clean_start(text: str, low: int, start: int) -> int:
+    """The first line, sentence or word that begins between ``low`` and ``start``."""
+    if low == 0:
+        return 0
+    for mark in ("\n", ". ", " "):
+        found = text.find(mark, low, start)
+        if found >= 0:
+            return found + len(mark)
+    return start
+
+
+def _row_start(text: str, low: int, start: int) -> int:
+    """The first row that begins between ``low`` and ``start``, else the beginning of the row at ``start``."""
+    if low == 0:
+        return 0
+    found = text.find("\n", low, start)
+    return found + 1 if found >= 0 else text.rfind("\n", 0, start) + 1
 
 
 def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

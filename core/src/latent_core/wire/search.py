@@ -44,6 +44,8 @@ class Reason(BaseModel):
     """Number of matches, up to 100."""
     lines: list[int] = Field(default_factory=list)
     """Lines of the source with a match; the first ones."""
+    page: int | None = None
+    """Page of the source where the chunk with the match begins."""
 
 
 class PlaceView(BaseModel):
@@ -157,6 +159,7 @@ MAX_PATTERNS = 32
 MAX_PATTERN_CHARS = 1000
 
 MAX_NEIGHBOURS = 5
+MAX_PASSAGES = 5
 MIN_CHARS = 200
 
 Detail = Literal["brief", "full"]
@@ -168,12 +171,14 @@ class SearchRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)]
+    containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)] | None = None
+    """Default: all that the token may read, up to the same limit. Archived ones are skipped."""
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
     image_ref: Text | None = None
     """An image to search by, alone or with a query: the id of an upload to one of the containers, of a document, or
     ``page://<doc_id>/<page>``. Its text (read by OCR) becomes part of the query."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+    """Limit of documents in the answer; of chunks without dedup."""
     mode: SearchMode | None = None
     """Default: each container's ``retrieval.mode_default``; crossmodal for an image without a query."""
     fusion: Fusion | None = None
@@ -189,9 +194,12 @@ class SearchRequest(BaseModel):
     """For ``must_terms`` and ``regexes``."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
     dedup: bool = True
-    """One hit per document; the others are listed under it."""
+    """``passages`` hits per document; the others are listed under the best one."""
     include_superseded: bool = False
     """Also find documents that a newer one replaces."""
+    passages: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = 1
+    """Limit of hits per document, with dedup. Beyond the best one only chunks that are among the ``top_k`` best of all;
+    they follow it in the order of the document."""
     neighbours: Annotated[int, Field(ge=0, le=MAX_NEIGHBOURS)] = 0
     """Chunks of the document before and after each hit that are shown with it."""
     detail: Detail = "full"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 
 from latent_core.db.connection import deadline
-from latent_core.domain.errors import Issue, IssueCode, NotFound
+from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreachable
+from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
+from latent_core.wire.containers import ContainerState
 from latent_core.wire.documents import DOCUMENTS, DocSearchBody
 from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchResponse
 from latent_gateway.api.query_image import query_image
@@ -34,11 +38,11 @@ async def find(
     body: SearchRequest, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
-    with deadline(shared.settings.search_seconds):
-        async with shared.stack.db.reading() as conn:
-            readable = await access.searchable(conn, caller, body.containers)
+    async with shared.limiter.check():
+        readable = await _readable(body, shared, caller)
+    searched = _searched(readable)
     image = (
-        await query_image(shared, caller, body, readable) if body.image_ref is not None else None
+        await query_image(shared, caller, body, searched) if body.image_ref is not None else None
     )
     answer = await SearchService(
         shared.stack.search_stores(shared.queries),
@@ -46,31 +50,61 @@ async def find(
         shared.settings.search_seconds,
         shared.stack.metrics,
         shared.limiter,
-    ).search(body, readable, image)
+    ).search(body, searched, image)
     logger.info(
         "search_completed",
         extra={
             "request_id": request_id,
-            "containers": list(readable),
+            "containers": list(searched),
             "hits": len(answer.hits),
             "latency_ms": round(sum(v for k, v in answer.timings.items() if k != "embed"), 2),
             "partial": answer.partial,
         },
     )
-    return answer
+    return _with_issues(answer, _skipped(body, readable))
 
 
-def of_all(answer: SearchResponse, containers: int) -> SearchResponse:
-    """The answer to a search of all containers: partial if there are more than one search can cover."""
-    if containers <= MAX_CONTAINERS:
+async def _readable(body: SearchRequest, shared: Gateway, caller: Principal) -> dict[str, Readable]:
+    """``access.searchable``. A Postgres that is busy with other calls is waited for as long as for a slot; one that
+    answers no call until the deadline is away."""
+    db, settings, now = shared.stack.db, shared.settings, asyncio.get_running_loop().time
+    until = now() + settings.search_wait_seconds
+    while True:
+        begun = now()
+        try:
+            with deadline(settings.search_seconds):
+                async with db.reading() as conn:
+                    return await access.searchable(conn, caller, body.containers)
+        except ServiceUnreachable:
+            if not db.answered_since(begun) or now() > until:
+                raise
+
+
+def _searched(readable: Mapping[str, Readable]) -> dict[str, Readable]:
+    """As many as one search may cover; ``NotFound`` if there is none."""
+    if not readable:
+        raise NotFound("there is no container that you may read: create one first")
+    return dict(list(readable.items())[:MAX_CONTAINERS])
+
+
+def _skipped(body: SearchRequest, readable: Mapping[str, Readable]) -> list[Issue]:
+    """One issue for each named container that is archived, and one for those beyond the limit."""
+    named = dict.fromkeys(body.containers or ())
+    issues = [access.closed(c, ContainerState.ARCHIVED).issue() for c in named if c not in readable]
+    if len(readable) > MAX_CONTAINERS:
+        message = (
+            f"Searched the first {MAX_CONTAINERS} of {len(readable)} containers (the limit). "
+            "List the ones you need."
+        )
+        issues.append(Issue(code=IssueCode.POLICY, message=message))
+    return issues
+
+
+def _with_issues(answer: SearchResponse, issues: list[Issue]) -> SearchResponse:
+    """The answer, partial if something was skipped."""
+    if not issues:
         return answer
-    skipped_containers = Issue(
-        code=IssueCode.POLICY,
-        message=f"Searched the first {MAX_CONTAINERS} of {containers} containers (the limit). List the ones you need.",
-    )
-    return answer.model_copy(
-        update={"partial": True, "issues": [*answer.issues, skipped_containers]}
-    )
+    return answer.model_copy(update={"partial": True, "issues": [*answer.issues, *issues]})
 
 
 @router.post("/v1/doc_search", response_model=SearchResponse)
@@ -78,20 +112,10 @@ async def doc_search(
     body: DocSearchBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
     """Search documents of some formats, in all containers unless the request names some."""
-    container_ids = body.containers
-    if container_ids is None:
-        with deadline(shared.settings.search_seconds):
-            async with shared.stack.db.reading() as conn:
-                container_ids = [c.id for c in await access.all_searchable(conn, caller)]
-    if not container_ids:
-        raise NotFound("there is no container that you may read: create one first")
     request = SearchRequest(
-        containers=container_ids[:MAX_CONTAINERS],
+        containers=body.containers,
         query=body.query,
         top_k=body.limit,
         filters={"source_type": {"in": [f.value for f in body.formats or DOCUMENTS]}},
     )
-    answer = await find(request, shared, caller, request_id, links)
-    if body.containers is None:
-        answer = of_all(answer, len(container_ids))
-    return json_answer(answer, request_id)
+    return json_answer(await find(request, shared, caller, request_id, links), request_id)

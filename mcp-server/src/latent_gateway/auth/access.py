@@ -67,14 +67,18 @@ async def readable_of(
 
 
 async def searchable(
-    conn: Connection, principal: Principal, container_ids: Sequence[str]
+    conn: Connection, principal: Principal, container_ids: Sequence[str] | None
 ) -> dict[str, Readable]:
-    """As ``readable``; ``Conflict`` names an archived container."""
+    """As ``readable``, without archived ones; None: all that the principal may read. ``Conflict`` if every named one is
+    archived."""
+    if container_ids is None:
+        return {c.id: c for c in await all_searchable(conn, principal)}
     found = await readable(conn, principal, container_ids)
-    for container in found.values():
-        if container.state is ContainerState.ARCHIVED:
-            raise closed(container.id, container.state)
-    return found
+    active = {c.id: c for c in found.values() if c.state is not ContainerState.ARCHIVED}
+    if not active:
+        first = next(iter(found.values()))
+        raise closed(first.id, first.state)
+    return active
 
 
 async def all_readable(conn: Connection, principal: Principal) -> list[Readable]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -14,7 +13,6 @@ from starlette.datastructures import QueryParams
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Invalid, Issue, LatentError
 from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
-from latent_core.search.readable import Readable
 from latent_core.wire.search import (
     MAX_CONTAINERS,
     MAX_PATTERN_CHARS,
@@ -22,12 +20,12 @@ from latent_core.wire.search import (
     SearchRequest,
     SearchResponse,
 )
-from latent_gateway.api.search import find, of_all
+from latent_gateway.api.search import find
 from latent_gateway.auth import access
-from latent_gateway.console.console_session import ConsoleSession, SignedIn
+from latent_gateway.console.console_session import SignedIn
 from latent_gateway.console.routing import pages
 from latent_gateway.console.view import page, wants_part
-from latent_gateway.context import Gateway, Shared
+from latent_gateway.context import Shared
 
 HITS: Final = 10
 MAX_ID_CHARS: Final = 64
@@ -88,10 +86,10 @@ class SearchForm:
         """Whether one of the further fields is set; they are then shown open."""
         return bool(self.types or self.path or self.must or self.since or self.until)
 
-    def request(self, readable: Sequence[str]) -> SearchRequest:
+    def request(self) -> SearchRequest:
         """The search request; ``Invalid`` names the field with the error."""
         search_fields: dict[str, Any] = {
-            "containers": list(self.containers or readable[:MAX_CONTAINERS]),
+            "containers": list(self.containers) or None,
             "query": self.query,
             "top_k": HITS,
             "explain": self.explain,
@@ -155,7 +153,9 @@ async def search(request: Request, shared: Shared, session: SignedIn) -> Respons
     answer, trouble, status = None, None, 200
     if not form.nothing and (form.containers or readable):
         try:
-            answer = await _answer(form, shared, session, readable)
+            answer = await find(
+                form.request(), shared, session.principal, session.request_id, session.links
+            )
         except LatentError as error:
             trouble, status = error.issue(), error.status
     return page(
@@ -169,14 +169,6 @@ async def search(request: Request, shared: Shared, session: SignedIn) -> Respons
         trouble=trouble,
         **_shown(form, answer),
     )
-
-
-async def _answer(
-    form: SearchForm, shared: Gateway, session: ConsoleSession, readable: list[Readable]
-) -> SearchResponse:
-    body = form.request([c.id for c in readable])
-    answer = await find(body, shared, session.principal, session.request_id, session.links)
-    return answer if form.containers else of_all(answer, len(readable))
 
 
 def _shown(form: SearchForm, answer: SearchResponse | None) -> dict[str, object]:

@@ -1,19 +1,36 @@
-"""Hits in a compact form for models: what they need to judge, cite and continue, and as many as fit the budget."""
+"""Hits in a compact form for models: what they need to judge, cite and continue, and as many as fit the budget.
+
+A brief answer shows the first passages whole, and shorter excerpts of the later ones: most answers are in the first
+passages, and a document that is named with an excerpt can be read. What no tool takes and no citation needs (ids of
+chunks, scores, channels) is shown with ``detail: full`` only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
-from latent_core.wire.search import Detail, Hit, PlaceView
+from latent_core.domain.chunk import BlockType
+from latent_core.search.plan import EXACT
+from latent_core.search.snippet import excerpt
+from latent_core.wire.search import Detail, Hit, PlaceView, Reason
 from latent_gateway.mcp.results import IssueSummary, ToolResult, longest, size
 from latent_gateway.mcp.tools.port import UntrustedContent
 
-ENVELOPE_BYTES: Final = 900
-"""Size of an answer without its hits: cursor, advice, a few issues."""
 MIN_TEXT_BYTES: Final = 120
 """A text is omitted if fewer bytes of it would fit."""
+WHOLE_SHARE: Final = 0.6
+"""Share of a brief answer for whole passages."""
+MAX_WHOLE_BYTES: Final = 2_400
+"""Of a whole passage in a brief answer; a longer one is shown in part."""
+EXCERPT_BYTES: Final = 420
+"""Of the later passages of a brief answer."""
+MAX_DUPLICATES: Final = 5
+MAX_REASONS: Final = 8
+MAX_LINES: Final = 10
+MAX_PATTERN_BYTES: Final = 200
 MARK: Final = "..."
 
 
@@ -22,11 +39,12 @@ class CompactContent(UntrustedContent):
 
     title: str
     source: str
+    section: str = ""
     snippet: str = ""
+    """brief: the passage, or a part of it between ``...``."""
     text: str = ""
     before: list[str] = []
     after: list[str] = []
-    section: str = ""
     key_path: str | None = None
     meta: dict[str, Any] = {}
 
@@ -38,24 +56,37 @@ class DuplicateCopy(ToolResult):
     score: float
 
 
+class CompactReason(ToolResult):
+    """Where a term, an expression or a path of the request matched; in full also the channels that found the hit."""
+
+    term: str | None = None
+    regex: str | None = None
+    path: str | None = None
+    count: int | None = None
+    lines: list[int] = []
+    """The first ones with a match."""
+    page: int | None = None
+    channel: str | None = None
+
+
 class CompactHit(ToolResult):
     container_id: str
     doc_id: str
-    chunk_id: str
-    score: float
-    uri: str
-    """Of the MCP resource: the page, else the document."""
     page: int | None = None
     page_end: int | None = None
     lines: list[int] = []
     """First and last line."""
-    modality: str = "text"
-    source_type: str
-    why: list[str] = []
-    """Channels that found it."""
-    page_image: str = "none"
-    page_uri: str | None = None
     modified_at: str | None = None
+    why: list[CompactReason] = []
+    page_image: str = "none"
+    """In brief only if the image shows more than the text."""
+    chunk_id: str | None = None
+    score: float | None = None
+    uri: str | None = None
+    """Of the MCP resource: the page, else the document."""
+    modality: str = "text"
+    source_type: str | None = None
+    page_uri: str | None = None
     also_in_document: int = 0
     """Further matching passages of the same document."""
     duplicates: list[DuplicateCopy] = []
@@ -83,44 +114,141 @@ class CompactFit:
 
 
 def fit(hits: Sequence[Hit], detail: Detail, max_bytes: int) -> CompactFit:
-    """The first of ``hits`` that fit into an answer of ``max_bytes``; at least one, shortened if necessary."""
-    left = max_bytes - ENVELOPE_BYTES
+    """The first of ``hits`` that fit into ``max_bytes``; at least one, shortened if necessary."""
+    left = max_bytes
+    whole = int(left * WHOLE_SHARE)
     kept: list[CompactHit] = []
     for hit in hits:
-        shown = compact(hit, detail)
+        shown = full(hit) if detail == "full" else brief(hit, whole)
         needed = size(shown.compact()) + 1
         if needed > left:
             short = _shortened(shown, left, must=not kept)
             return CompactFit([*kept, short] if short else kept, truncated=True)
         kept.append(shown)
         left -= needed
-    return CompactFit(kept, truncated=False)
+        whole -= needed
+    return CompactFit(_grown(hits, kept, left) if detail == "brief" else kept, truncated=False)
 
 
-def compact(hit: Hit, detail: Detail) -> CompactHit:
-    full = detail == "full"
+def _grown(hits: Sequence[Hit], kept: Sequence[CompactHit], left: int) -> list[CompactHit]:
+    """Brief hits with longer texts where the ``left`` bytes allow it, the best first."""
+    grown = []
+    for hit, shown in zip(hits, kept, strict=True):
+        used = size(shown.compact())
+        longer = brief(hit, used + left)
+        extra = size(longer.compact()) - used
+        if 0 < extra <= left:
+            left -= extra
+            shown = longer
+        grown.append(shown)
+    return grown
+
+
+def full(hit: Hit) -> CompactHit:
+    """Everything about a hit, with its whole text."""
+    return _cited(hit).model_copy(
+        update={
+            "why": _reasons(hit.why),
+            "page_image": hit.page_image,
+            "modified_at": _moment(hit.modified_at),
+            "chunk_id": str(hit.chunk_id),
+            "score": round(hit.score, 4),
+            "uri": resource_uri(hit),
+            "modality": hit.modality,
+            "source_type": hit.source_type,
+            "page_uri": hit.page_uri,
+            "also_in_document": len(hit.also_in_document),
+            "duplicates": [
+                DuplicateCopy(doc_id=str(d.doc_id), score=round(d.score, 4))
+                for d in hit.duplicates[:MAX_DUPLICATES]
+            ],
+            "untrusted_content": _content(hit, "" if hit.text else hit.snippet).model_copy(
+                update={
+                    "text": hit.text or "",
+                    "key_path": hit.place.key_path,
+                    "meta": hit.meta,
+                }
+            ),
+        }
+    )
+
+
+def brief(hit: Hit, whole: int) -> CompactHit:
+    """What a citation needs and the passage, whole if it takes at most ``whole`` bytes of the answer."""
+    shown = _cited(hit)
+    left = whole - size(shown.compact())
+    text = hit.text or hit.snippet
+    if size(text) > min(left, MAX_WHOLE_BYTES):
+        text = _excerpt(hit, max(EXCERPT_BYTES, min(left, MAX_WHOLE_BYTES)))
+    content = shown.untrusted_content.model_copy(update={"snippet": text})
+    return shown.model_copy(update={"untrusted_content": content})
+
+
+def _cited(hit: Hit) -> CompactHit:
+    """The hit without its passage."""
     place = hit.place
     return CompactHit(
         container_id=hit.container_id,
         doc_id=str(hit.doc_id),
-        chunk_id=str(hit.chunk_id),
-        score=round(hit.score, 4),
-        uri=resource_uri(hit),
         page=place.page,
         page_end=None if place.page_end == place.page else place.page_end,
         lines=_lines(place),
-        modality=hit.modality,
-        source_type=hit.source_type,
-        why=list(dict.fromkeys(reason.channel for reason in hit.why)),
-        page_image=hit.page_image,
-        page_uri=hit.page_uri if full else None,
-        modified_at=hit.modified_at.isoformat(timespec="seconds") if hit.modified_at else None,
-        also_in_document=len(hit.also_in_document),
-        duplicates=[
-            DuplicateCopy(doc_id=str(d.doc_id), score=round(d.score, 4)) for d in hit.duplicates[:5]
-        ],
-        untrusted_content=_compact_content(hit, full),
+        modified_at=hit.modified_at.date().isoformat() if hit.modified_at else None,
+        why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
+        page_image=hit.page_image if hit.read_as == "image" else "none",
+        untrusted_content=_content(hit, ""),
     )
+
+
+def _content(hit: Hit, snippet: str) -> CompactContent:
+    return CompactContent(
+        title=hit.source_path if hit.title == hit.source_uri else hit.title,
+        source=hit.source_path,
+        section=_section(hit),
+        snippet=snippet,
+        before=[one.text for one in hit.before],
+        after=[one.text for one in hit.after],
+    )
+
+
+def _section(hit: Hit) -> str:
+    """The headings above the passage, without the title of the document."""
+    path = hit.place.heading_path
+    if path == hit.title:
+        return ""
+    return path.removeprefix(f"{hit.title} > ")
+
+
+def _reasons(why: Sequence[Reason]) -> list[CompactReason]:
+    exact = [_exact_reason(reason) for reason in why if reason.channel == EXACT]
+    channels = [reason.channel for reason in why if reason.channel != EXACT]
+    return [*exact[:MAX_REASONS], *(CompactReason(channel=c) for c in dict.fromkeys(channels))]
+
+
+def _exact_reason(reason: Reason) -> CompactReason:
+    return CompactReason(
+        term=_pattern(reason.term),
+        regex=_pattern(reason.regex),
+        path=_pattern(reason.path),
+        count=reason.count,
+        lines=reason.lines[:MAX_LINES],
+        page=reason.page,
+    )
+
+
+def _pattern(given: str | None) -> str | None:
+    return None if given is None else cut(given, MAX_PATTERN_BYTES)
+
+
+def _excerpt(hit: Hit, max_bytes: int) -> str:
+    """The part of the passage around its snippet."""
+    text = hit.text or ""
+    start = text.find(hit.snippet)
+    if not hit.snippet or start < 0:
+        return cut(hit.snippet or text, max_bytes)
+    chars = max_bytes * len(text) // size(text)
+    table = hit.block_type == BlockType.TABLE.value
+    return cut(excerpt(text, start, start + len(hit.snippet), chars, table=table), max_bytes)
 
 
 def resource_uri(hit: Hit) -> str:
@@ -129,24 +257,14 @@ def resource_uri(hit: Hit) -> str:
     return f"page://{hit.doc_id}/{hit.place.page}"
 
 
+def _moment(value: datetime | None) -> str | None:
+    return value.isoformat(timespec="seconds") if value else None
+
+
 def _lines(place: PlaceView) -> list[int]:
     if place.line_start is None:
         return []
     return [place.line_start, place.line_end or place.line_start]
-
-
-def _compact_content(hit: Hit, full: bool) -> CompactContent:
-    return CompactContent(
-        title=hit.title,
-        source=hit.source_path,
-        snippet="" if full and hit.text else hit.snippet,
-        text=(hit.text or "") if full else "",
-        before=[one.text for one in hit.before],
-        after=[one.text for one in hit.after],
-        section=hit.place.heading_path,
-        key_path=hit.place.key_path,
-        meta=hit.meta if full else {},
-    )
 
 
 def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None:
@@ -155,7 +273,7 @@ def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None
     bare = content.model_copy(
         update={"before": [], "after": [], "meta": {}, "text": "", "snippet": "", "section": ""}
     )
-    update = {"text_truncated": True, "duplicates": [], "page_uri": None}
+    update = {"text_truncated": True, "duplicates": [], "why": [], "page_uri": None}
     if must:
         bare = bare.model_copy(
             update={"title": cut(content.title, 200), "source": cut(content.source, 300)}

@@ -12,6 +12,7 @@ from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import DocumentView, Origin
+from latent_core.domain.errors import Invalid
 from latent_core.domain.text import Text
 from latent_core.wire.base import Moment
 from latent_gateway.api.documents import listed_documents, outlined
@@ -20,6 +21,7 @@ from latent_gateway.auth import access
 from latent_gateway.mcp.calls import Scope, ToolCall
 from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
+from latent_gateway.mcp.tools.arguments import CLAMPED
 from latent_gateway.mcp.tools.containers import ContainerId
 from latent_gateway.mcp.tools.port import (
     UNTRUSTED,
@@ -41,19 +43,19 @@ NO_HEADINGS: Final = "The document has no headings: documents_get reads it by pa
 class ListArguments(Arguments):
     container_id: ContainerId
     path: Annotated[
-        Text | None, Field(max_length=1000, description="Glob or part of the source path.")
+        Text | None, Field(max_length=1000, description="Glob or part of the path.")
     ] = None
-    source_type: SourceType | None = None
-    origin: Annotated[
-        Origin | None, Field(description="person and agent are notes; web, file.")
-    ] = None
+    source_type: Annotated[Text | None, Field(max_length=40, description="Such as pdf.")] = None
+    origin: Annotated[Origin | None, Field(description="person, agent: notes.")] = None
     written_by: Annotated[Text | None, Field(max_length=128)] = None
     session: Annotated[Text | None, Field(max_length=200)] = None
-    since: Annotated[Moment | None, Field(description="Added at or after this time.")] = None
+    since: Moment | None = None
     until: Moment | None = None
     state: Literal["live", "pending"] | None = None
     include_superseded: bool = False
-    limit: Annotated[int, Field(ge=1, le=cursors.MAX_PAGE)] = DEFAULT_LIMIT
+    limit: Annotated[int, Field(ge=1, le=cursors.MAX_PAGE, description="Default 50."), CLAMPED] = (
+        DEFAULT_LIMIT
+    )
     max_chars: MaxChars = DEFAULT_CHARS
     cursor: Cursor = None
 
@@ -84,7 +86,7 @@ class ToolDocumentList(ToolResult):
 async def list_(call: ToolCall, arguments: ListArguments) -> ToolDocumentList:
     chosen = DocumentFilter(
         path=arguments.path,
-        source_types=None if arguments.source_type is None else [arguments.source_type],
+        source_types=_source_types(arguments.source_type),
         live=None if arguments.state is None else arguments.state == "live",
         origins=None if arguments.origin is None else [arguments.origin],
         written_by=arguments.written_by,
@@ -113,6 +115,14 @@ async def list_(call: ToolCall, arguments: ListArguments) -> ToolDocumentList:
             return _list(shown, cursors.encode(f"{last.doc_id}@{_iso(last.written_at)}"))
         shown.append(one)
     return _list(shown, page.next_cursor)
+
+
+def _source_types(name: str | None) -> list[str] | None:
+    if name is None:
+        return None
+    if name not in list(SourceType):
+        raise Invalid(f"source_type '{name}' does not exist: use one of {', '.join(SourceType)}")
+    return [name]
 
 
 def _list(shown: list[ListedDocument], next_cursor: str | None) -> ToolDocumentList:

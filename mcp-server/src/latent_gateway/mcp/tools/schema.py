@@ -57,10 +57,7 @@ def _simple(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str
 
 def _bare(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     meant = _meant(node, definitions)
-    kept = {key: meant[key] for key in ("type",) if key in meant}
-    if "items" in meant:
-        kept["items"] = _bare(meant["items"], definitions)
-    return kept
+    return {key: meant[key] for key in ("type",) if key in meant}
 
 
 def _nullable(node: Mapping[str, Any]) -> bool:
