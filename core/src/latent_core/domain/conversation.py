@@ -28,7 +28,7 @@ from latent_core.domain.text import Text, trouble
 CONVERSATION_MIME: Final = "application/vnd.latent.conversation+json"
 MAX_MESSAGES: Final = 20_000
 MAX_MESSAGE_CHARS: Final = 200_000
-MAX_CHARS: Final = 10_000_000
+MAX_CHARS: Final = 2_000_000
 """Of all messages together."""
 MAX_NAME_CHARS: Final = 200
 MAX_TITLE_CHARS: Final = 500

@@ -11,7 +11,7 @@ from latent_core.db.connection import Connection
 # original of the last live generation; any other would restore replaced contents.
 ORIGINAL: Final = """
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
-       r.sha256, r.mime AS blob_mime, r.filename, r.generation,
+       d.sha256 AS source_sha256, r.sha256, r.mime AS blob_mime, r.filename, r.generation,
        EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus
 FROM documents target
 JOIN documents d ON d.id = coalesce(target.parent_id, target.id)
