@@ -77,7 +77,7 @@ def test_a_transcript_is_recognised_behind_instructions_longer_than_its_first_by
     assert recognise("a.jsonl", head) is ConversationFormat.CODEX
 
 
-def test_a_transcript_of_claude_code_keeps_what_people_and_models_said(tmp_path: Path) -> None:
+def test_a_transcript_of_claude_code_keeps_messages_of_people_and_models(tmp_path: Path) -> None:
     found = _one(tmp_path, "a.jsonl", transcripts.claude_code())
     assert _spoken(found) == [
         ("user", "Why is the lamp dark?"),

@@ -52,7 +52,7 @@ def _spans(drafts: list[DraftChunk]) -> list[Any]:
     return [draft.meta["turn"] for draft in drafts]
 
 
-def test_windows_are_whole_turns_and_overlap_by_one() -> None:
+def test_windows_are_whole_messages_and_overlap_by_one() -> None:
     contents = [f"remark {n} about the lamp and its wick" for n in range(7)]
     drafts = _chunks(_parsed(*contents))
     spans = _spans(drafts)
@@ -64,7 +64,7 @@ def test_windows_are_whole_turns_and_overlap_by_one() -> None:
         assert all(contents[n - 1] in draft.text for n in range(first, last + 1))
 
 
-def test_a_window_has_a_limited_number_of_turns() -> None:
+def test_a_window_has_a_limited_number_of_messages() -> None:
     spans = _spans(_chunks(_parsed(*["yes"] * 30), budget=500))
     assert max(last - first + 1 for first, last in spans) == MESSAGES_PER_WINDOW
 
@@ -75,7 +75,7 @@ def test_the_embedder_reads_title_date_and_speakers_and_the_text_stays_as_it_is(
     assert draft.text == "Ada (2026-03-01 22:30):\nIs it lit?\n\nBob (2026-03-01 23:30):\nNot yet."
 
 
-def test_a_chunk_names_its_turns_their_speakers_and_the_time() -> None:
+def test_a_chunk_names_its_messages_their_speakers_and_the_time() -> None:
     (draft,) = _chunks(_parsed("Is it lit?", "Not yet.", "Well?"))
     assert draft.meta == {
         "turn": [1, 3],
@@ -93,7 +93,7 @@ def test_without_times_only_speakers_are_named() -> None:
     assert draft.embed_text == "Ada: Is it lit?"
 
 
-def test_a_long_turn_is_cut_and_every_part_names_its_speaker() -> None:
+def test_a_long_message_is_cut_and_every_part_names_its_speaker() -> None:
     long = " ".join(f"Sentence {n} tells of one more lamp." for n in range(40))
     drafts = _chunks(_parsed("Tell me.", long, "Thanks."))
     parts = [draft for draft in drafts if draft.meta["turn"][0] <= 2 <= draft.meta["turn"][1]]

@@ -81,7 +81,7 @@ async def _set_manifest(harness: WorkerHarness, **keys: Any) -> None:
     manifest = Manifest.model_validate({**row["manifest"], **keys}).model_dump(mode="json")
     await sql(
         harness.stack.db,
-        "UPDATE containers SET manifest = %(manifest)s::jsonb",
+        "UPDATE containers SET manifest = %(manifest)s::jsonb, etag = 'changed'",
         manifest=orjson.dumps(manifest).decode(),
     )
 
