@@ -63,7 +63,7 @@ async def _search(client: AsyncClient, query: str, filters: dict[str, Any]) -> l
     return (await client.search(request)).hits
 
 
-async def test_a_hit_names_turns_speakers_and_time(client: AsyncClient, talks: None) -> None:
+async def test_a_hit_names_messages_speakers_and_time(client: AsyncClient, talks: None) -> None:
     (hit,) = await _search(client, "trim the lamp", {"meta.session": "s-7"})
     assert hit.source_type == "conversation"
     assert hit.place.heading_path == "Ada, Bob, 2026-03-01 23:30"

@@ -78,7 +78,7 @@ def codex() -> bytes:
     time = "2026-03-01T10:00:00.000Z"
     items = [{"timestamp": time, "type": "response_item", "payload": i} for i in _codex_items()]
     event = {"type": "user_message", "message": "Trim the wick.\nThen light it."}
-    meta = {"id": "019a", "cwd": "/lamps", "instructions": None}
+    meta: dict[str, Any] = {"id": "019a", "cwd": "/lamps", "instructions": None}
     return _lines(
         [
             {"timestamp": time, "type": "session_meta", "payload": meta},
@@ -91,7 +91,7 @@ def codex() -> bytes:
 
 def codex_older() -> bytes:
     """Without ``payload``."""
-    meta = {"id": "019a", "timestamp": "2025-06-01T10:00:00Z", "instructions": None, "git": {}}
+    meta: dict[str, Any] = {"id": "019a", "timestamp": "2025-06-01T10:00:00Z", "instructions": None, "git": {}}
     return _lines([meta, *_codex_items(), {"record_type": "state"}])
 
 
@@ -140,7 +140,7 @@ def claude() -> bytes:
             "attachments": [],
         }
 
-    answer = [
+    answer: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "Flat or round?"},
         {"type": "tool_use", "name": "web_search", "input": {"query": "wick"}},
         {"type": "tool_result", "content": [{"type": "text", "text": "wicks"}]},

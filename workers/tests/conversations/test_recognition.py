@@ -55,6 +55,9 @@ def _spoken(found: FoundConversation) -> list[tuple[str, str]]:
         ("a.txt", transcripts.claude_code(), None),
         ("a.jsonl", b'{"_id": "1", "title": "", "text": "sessionId"}\n', None),
         ("a.jsonl", b'{"type": "user", "message": "not an object"}\n', None),
+        ("a.jsonl", b'{"_id": "1", "messages": []}\n', ConversationFormat.RECORDS),
+        ("a.jsonl", b'{"_id": "1", "messages": [], "text": ""}\n', None),
+        ("a.jsonl", b'{"messages": [{"role": "user", "content": "x"}]}\n', None),
         ("a.jsonl", b"not JSON at all\n", None),
         ("a.jsonl", b"", None),
     ],
@@ -174,3 +177,18 @@ def test_a_transcript_without_messages_is_refused(tmp_path: Path) -> None:
     meta = orjson.dumps({"type": "session_meta", "payload": {"id": "s"}})
     with pytest.raises(IngestFailed, match="no messages"):
         _read(tmp_path, "a.jsonl", meta + b"\n")
+
+
+def test_records_with_messages_are_conversations(tmp_path: Path) -> None:
+    lines: list[Any] = [
+        {"_id": 7, "title": "Oil", "messages": [{"name": "Ada", "content": "Colza."}], "shelf": 1},
+        {"_id": "8", "title": "Text", "text": "Not one."},
+        {"messages": [{"content": "No id."}]},
+        {"_id": "9", "messages": [{"content": "Last."}]},
+    ]
+    data = b"\n".join(orjson.dumps(line) for line in lines)
+    first, *unread, last = _read(tmp_path, "a.jsonl", data)
+    assert isinstance(first, FoundConversation)
+    assert isinstance(last, FoundConversation)
+    assert (first.id, first.conversation.title, last.id) == ("7", "Oil", "9")
+    assert [one.number for one in unread if isinstance(one, UnreadPart)] == [2, 3]

@@ -206,7 +206,8 @@ def _nothing_found(name: str, unread: Sequence[UnreadPart]) -> str:
 async def _warn(
     ctx: JobContext, written_as: ConversationFormat, unread: Sequence[UnreadPart]
 ) -> None:
-    unit = "conversation" if written_as.is_export else "line"
+    lines = (ConversationFormat.CLAUDE_CODE, ConversationFormat.CODEX, ConversationFormat.RECORDS)
+    unit = "line" if written_as in lines else "conversation"
     for part in unread[:MAX_REPORTED]:
         await ctx.warn(
             Issue(

@@ -1,6 +1,7 @@
 """Recognises transcripts and exports of assistants by their first bytes.
 
-A corpus of records is none of them, whatever its records are about: its lines have an ``_id``.
+A corpus of records is none of them, whatever its records are about: its lines have an ``_id``. Records with
+``messages`` instead of a text are conversations.
 """
 
 from __future__ import annotations
@@ -32,13 +33,20 @@ class ConversationFormat(StrEnum):
     CODEX = "codex"
     CHATGPT = "chatgpt"
     CLAUDE = "claude"
+    RECORDS = "records"
+    """JSONL with ``_id`` and the fields of the stored form on each line."""
     STORED = "stored"
     """The stored form itself."""
 
     @property
     def is_export(self) -> bool:
         """Whether a file may hold several conversations."""
-        return self in (ConversationFormat.CHATGPT, ConversationFormat.CLAUDE)
+        return self in _EXPORTS
+
+
+_EXPORTS: Final = frozenset(
+    {ConversationFormat.CHATGPT, ConversationFormat.CLAUDE, ConversationFormat.RECORDS}
+)
 
 
 def recognise(name: str, head: bytes) -> ConversationFormat | None:
@@ -65,7 +73,7 @@ def _of_lines(head: bytes) -> ConversationFormat | None:
     lines = head.split(b"\n")
     for value in _objects(lines[:-1]):
         if "_id" in value:
-            return None
+            return _of_record(value)
         found = _of_line(value)
         if found is not None:
             return found
@@ -99,15 +107,22 @@ def _of_line(value: dict[str, Any]) -> ConversationFormat | None:
 
 
 def _of_part(line: bytes) -> ConversationFormat | None:
-    if _IDENTITY.search(line):
-        return None
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
+        if _IDENTITY.search(line):
+            return None
         kinds = set(_TYPE.findall(line))
         if b"session_meta" in kinds:
             return ConversationFormat.CODEX
         if _SESSION.search(line) and kinds & {b"user", b"assistant"}:
             return ConversationFormat.CLAUDE_CODE
         return None
-    return _of_line(value) if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    return _of_record(value) if "_id" in value else _of_line(value)
+
+
+def _of_record(value: dict[str, Any]) -> ConversationFormat | None:
+    is_conversation = isinstance(value.get("messages"), list) and "text" not in value
+    return ConversationFormat.RECORDS if is_conversation else None

@@ -137,25 +137,30 @@ def _output(output: Any) -> str:
 
 
 def _lines(file: BinaryIO) -> Iterator[dict[str, Any] | UnreadPart]:
+    return (value for _, value in numbered_objects(file))
+
+
+def numbered_objects(file: BinaryIO) -> Iterator[tuple[int, dict[str, Any] | UnreadPart]]:
+    """The object on each line with its number, or why there is none; blank lines are skipped."""
     number = 0
     while raw := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(raw) > MAX_LINE_BYTES and not raw.endswith(b"\n"):
             while raw and not raw.endswith(b"\n"):
                 raw = file.readline(MAX_LINE_BYTES)
-            yield UnreadPart(number, f"is longer than {MAX_LINE_BYTES // 2**20} MB")
-            continue
-        if not raw.strip():
-            continue
-        try:
-            value = json.loads(raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
-        except (ValueError, RecursionError) as exc:
-            yield UnreadPart(number, f"is not valid JSON: {str(exc)[:200]}")
-            continue
-        if isinstance(value, dict):
-            yield value
-        else:
-            yield UnreadPart(number, f"is {type(value).__name__}, not an object")
+            yield number, UnreadPart(number, f"is longer than {MAX_LINE_BYTES // 2**20} MB")
+        elif raw.strip():
+            yield number, _object(raw, number)
+
+
+def _object(raw: bytes, number: int) -> dict[str, Any] | UnreadPart:
+    try:
+        value = json.loads(raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
+    except (ValueError, RecursionError) as exc:
+        return UnreadPart(number, f"is not valid JSON: {str(exc)[:200]}")
+    if isinstance(value, dict):
+        return value
+    return UnreadPart(number, f"is {type(value).__name__}, not an object")
 
 
 def _first(lines: list[dict[str, Any]], key: str) -> str | None:
