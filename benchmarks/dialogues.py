@@ -44,12 +44,12 @@ _TIME: Final = "%I:%M %p on %d %B, %Y"
 @dataclass(frozen=True, slots=True)
 class DialogueQuestion:
     text: str
-    turns: frozenset[str]
-    """Ids of the turns with the evidence: ``D3:12``, the twelfth of session 3."""
+    evidence: frozenset[str]
+    """Ids of turns: ``D3:12`` is the twelfth of session 3."""
 
     @property
     def sessions(self) -> frozenset[str]:
-        return frozenset(turn.partition(":")[0] for turn in self.turns)
+        return frozenset(one.partition(":")[0] for one in self.evidence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class DialogueQuality:
     questions: int
     sessions_all_in_5: float
     sessions_first: float
-    turns_recall_at_10: float
+    single_recall_at_10: float
 
 
 def read_dialogues(path: Path) -> Iterator[Dialogue]:
@@ -78,16 +78,16 @@ def read_dialogues(path: Path) -> Iterator[Dialogue]:
         questions = []
         for one in written["qa"]:
             named = _EVIDENCE.findall(" ".join(one.get("evidence") or ()))
-            turns = frozenset(f"D{session}:{turn}" for session, turn in named) & known
-            if turns:
-                questions.append(DialogueQuestion(one["question"], turns))
+            evidence = frozenset(f"D{session}:{number}" for session, number in named) & known
+            if evidence:
+                questions.append(DialogueQuestion(one["question"], evidence))
         yield Dialogue(sessions, questions)
 
 
 def _sessions(written: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    for key, turns in written.items():
+    for key, messages in written.items():
         match = _SESSION.fullmatch(key)
-        if match is None or not turns:
+        if match is None or not messages:
             continue
         time = datetime.strptime(written[f"{key}_date_time"], _TIME).isoformat()  # noqa: DTZ007
         yield (
@@ -95,18 +95,19 @@ def _sessions(written: dict[str, Any]) -> Iterator[tuple[str, list[dict[str, Any
             [
                 {
                     "id": f"D{match[1]}:{number}",
-                    "name": turn["speaker"],
-                    "content": _content(turn),
+                    "name": message["speaker"],
+                    "content": _content(message),
                     "time": time,
                 }
-                for number, turn in enumerate(turns, start=1)
+                for number, message in enumerate(messages, start=1)
             ],
         )
 
 
-def _content(turn: dict[str, Any]) -> str:
-    photo = turn.get("blip_caption")
-    return "\n".join(filter(None, [turn.get("text", "").strip(), photo and f"[photo: {photo}]"]))
+def _content(message: dict[str, Any]) -> str:
+    photo = message.get("blip_caption")
+    text = message.get("text", "").strip()
+    return "\n".join(filter(None, [text, photo and f"[photo: {photo}]"]))
 
 
 async def measure(
@@ -121,10 +122,10 @@ async def measure(
 
 async def _ingest(client: AsyncClient, folder: Path, number: int, dialogue: Dialogue) -> None:
     sessions = [(key, messages) for key, messages in dialogue.sessions.items()]
-    turns = [(m["id"], [m]) for messages in dialogue.sessions.values() for m in messages]
+    single = [(m["id"], [m]) for messages in dialogue.sessions.values() for m in messages]
     for container, documents in (
         (f"sessions-{number}", sessions),
-        (f"turns-{number}", turns),
+        (f"single-{number}", single),
     ):
         file = folder / f"{container}.jsonl"
         await asyncio.to_thread(file.write_bytes, b"".join(map(_line, documents)))
@@ -155,11 +156,11 @@ async def _quality(
 
     async def judge(number: int, question: DialogueQuestion) -> tuple[bool, bool, float]:
         sessions = await found(f"sessions-{number}", question.text)
-        turns = await found(f"turns-{number}", question.text)
+        single = await found(f"single-{number}", question.text)
         return (
             question.sessions <= set(sessions[:FIRST]),
             bool(sessions) and sessions[0] in question.sessions,
-            len(question.turns & set(turns)) / len(question.turns),
+            len(question.evidence & set(single)) / len(question.evidence),
         )
 
     judged = await asyncio.gather(
