@@ -71,7 +71,7 @@ def test_a_window_has_a_limited_number_of_messages() -> None:
 
 def test_the_embedder_reads_title_date_and_speakers_and_the_text_stays_as_it_is() -> None:
     (draft,) = _chunks(_parsed("Is it lit?", "Not yet."))
-    assert draft.embed_text == "Lamps\n1 March 2026.\nAda: Is it lit?\nBob: Not yet."
+    assert draft.embed_text == "Lamps\nAda: Is it lit?\nBob: Not yet. (1 March 2026)"
     assert draft.text == "Ada (2026-03-01 22:30):\nIs it lit?\n\nBob (2026-03-01 23:30):\nNot yet."
 
 
@@ -119,4 +119,4 @@ def test_no_text_is_lost_and_every_chunk_fits(content: str) -> None:
 def test_a_title_that_fills_the_budget_is_not_embedded() -> None:
     parsed = replace(_parsed("Is it lit?"), title="lamp " * 100)
     (draft,) = _chunks(parsed)
-    assert draft.embed_text.startswith("1 March 2026.")
+    assert draft.embed_text == "Ada: Is it lit? (1 March 2026)"

@@ -56,8 +56,7 @@ class _Windows:
         self._lines = Lines(parsed.text)
         title, cost = fitting((parsed.title,) if parsed.title else (), budget, counter)
         self._above = title
-        # The longest date as well: "30 September 2026".
-        self._limit = max(1, budget - cost - counter.count(["30 September 2026."])[0])
+        self._limit = max(1, budget - cost - counter.count(["(30 September 2026)"])[0])
         self._cutter = Cutter(parsed.text, counter, max(1, budget // _GRAIN_SHARE))
         self._parts = list(self._cut(parsed.blocks))
 
@@ -113,8 +112,9 @@ class _Windows:
 
     def _reading(self, window: Sequence[_Part]) -> str:
         time = window[0].time
-        day = f"{time.day} {time:%B %Y}." if time is not None else ""
-        return "\n".join([*self._above, *filter(None, [day]), *(part.spoken for part in window)])
+        # At the end: before a short message, the date would be most of its vector.
+        day = f" ({time.day} {time:%B %Y})" if time is not None else ""
+        return "\n".join([*self._above, *(part.spoken for part in window)]) + day
 
     def _draft(self, window: Sequence[_Part], embed_text: str, tokens: int) -> DraftChunk:
         first, last = window[0], window[-1]
