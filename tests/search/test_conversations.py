@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 
-from latent_client import AsyncClient
+from latent_client import AsyncClient, sync_folder
 from latent_core.domain.conversation import CONVERSATION_MIME, read_conversation
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import Manifest, SearchMode
@@ -102,3 +103,26 @@ async def test_an_export_is_one_document_per_conversation(client: AsyncClient, t
     assert hit.source_path == "conversations.json#c-1"
     documents = [one async for one in client.documents(CONTAINER)]
     assert sum(one.source_type == "conversation" for one in documents) == 5
+
+
+async def test_a_folder_of_transcripts_is_in_step_after_one_sync(
+    client: AsyncClient, installation: Installation, tmp_path: Path
+) -> None:
+    await client.create(Manifest(id="sessions", name="S", embedder="openai/test", dims=DIMS))
+    (tmp_path / "session.jsonl").write_bytes(transcripts.claude_code())
+    (tmp_path / "conversations.json").write_bytes(transcripts.chatgpt())
+    (tmp_path / "empty.jsonl").write_bytes(b'{"type":"session_meta","payload":{"id":"s"}}\n')
+    code, out, err = await installation.cli(
+        "ingest", str(tmp_path), "-c", "sessions", "--dry-run", "--json"
+    )
+    assert code == 0, err
+    planned = json.loads(out)
+    assert planned["types"]["conversation"]["documents"] == 3
+    assert [one["path"] for one in planned["would_fail"]] == [f"{tmp_path.name}/empty.jsonl"]
+    report = await sync_folder(client, "sessions", tmp_path)
+    await client.wait(report.job_ids, timeout_seconds=60)
+    types = [one.source_type async for one in client.documents("sessions") if one.chunks]
+    assert types == ["conversation"] * 3
+    again = await sync_folder(client, "sessions", tmp_path)
+    assert (again.added, again.unchanged) == ([], 2)
+    assert [one.path for one in again.skipped] == ["empty.jsonl"]

@@ -91,7 +91,12 @@ def codex() -> bytes:
 
 def codex_older() -> bytes:
     """Without ``payload``."""
-    meta: dict[str, Any] = {"id": "019a", "timestamp": "2025-06-01T10:00:00Z", "instructions": None, "git": {}}
+    meta: dict[str, Any] = {
+        "id": "019a",
+        "timestamp": "2025-06-01T10:00:00Z",
+        "instructions": None,
+        "git": {},
+    }
     return _lines([meta, *_codex_items(), {"record_type": "state"}])
 
 

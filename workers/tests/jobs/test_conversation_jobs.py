@@ -22,6 +22,7 @@ from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.accept import CORPUS_MIME, accept, from_original
 from latent_workers.jobs import corpus
 from tests.support import transcripts
+from tests.support.harness.transfers import delete, export, take_in
 from tests.support.harness.worker_harness import CONTAINER, WorkerHarness, open_harness
 from tests.support.queue import sql
 
@@ -251,3 +252,23 @@ async def _reparse(harness: WorkerHarness) -> None:
             source = SourceInfo(CONTAINER, row["uri"], row["mime"])
             payload = from_original(row, "recipe")
             await accept(conn, source, payload, kind=kind, principal="local:you")
+
+
+async def test_conversations_survive_export_and_import(harness: WorkerHarness) -> None:
+    secret = _secret()
+    await harness.add("a.jsonl", transcripts.claude_code(more=secret), kind=JobKind.CORPUS)
+    await harness.add("conversations.json", transcripts.chatgpt(), mime="application/json")
+    assert await harness.work() == []
+    before, texts = await _documents(harness), await harness.texts()
+    data = await export(harness)
+    assert secret.encode() not in data
+    await delete(harness, CONTAINER)
+    await take_in(harness, data, CONTAINER)
+    await harness.settle()
+    assert await _documents(harness) == before
+    assert sorted(await harness.texts()) == sorted(texts)
+    await _reparse(harness)
+    assert await harness.work() == []
+    assert sorted(await harness.texts()) == sorted(texts)
+    report = await harness.examine()
+    assert report.clean, report
