@@ -20,6 +20,7 @@ from latent_client.folder import SkippedFile
 from latent_client.sidecars import SidecarMetas, read_meta, read_sidecars, sidecar_of
 from latent_client.uploads import in_parallel
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.document import accepted_meta, published_meta
 from latent_core.domain.errors import IngestFailed, LatentError
 from latent_core.domain.manifest.model import Manifest
@@ -29,14 +30,22 @@ from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.writing import drafts_of
+from latent_workers.parse.conversation.messages import TranscriptOptions, UnreadPart
+from latent_workers.parse.conversation.parser import of_conversation
+from latent_workers.parse.conversation.recognise import (
+    HEAD_BYTES as RECOGNISED_BYTES,
+    ConversationFormat,
+    recognise,
+)
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
-from latent_workers.parse.run import parse_file, read_records
+from latent_workers.parse.run import parse_file, read_conversations, read_records
 from latent_workers.parse.structured import jsonl
 from latent_workers.sandbox.pool import Sandbox
 
 PARSERS: Final = 2
 RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
+CONVERSATION_TYPE: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
 SAMPLE: Final = 24
 """Chunks that are embedded to measure the speed of this machine."""
 MAX_FAILURES: Final = 1_000
@@ -179,7 +188,11 @@ class DryRunner:
         name = candidate.path.name
         detected = await asyncio.to_thread(_detect, candidate.path, name)
         counts = SourceFigures(files=1)
-        if detected.corpus:
+        written_as = await asyncio.to_thread(_conversation_format, candidate.path, name)
+        if written_as is not None:
+            detected = CONVERSATION_TYPE
+            await self._conversations(kit, candidate, written_as, meta_given, counts)
+        elif detected.corpus:
             await self._corpus(kit, candidate, meta_given, counts)
         else:
             parsed = await parse_file(
@@ -193,6 +206,28 @@ class DryRunner:
             await self._document(kit, candidate, parsed, detected, meta_given, counts)
         kind = "jsonl" if detected.corpus else detected.source_type.value
         self._tallies.setdefault(kind, SourceFigures()).join(counts)
+
+    async def _conversations(
+        self,
+        kit: _Kit,
+        candidate: SourceCandidate,
+        written_as: ConversationFormat,
+        meta_given: dict[str, Any],
+        counts: SourceFigures,
+    ) -> None:
+        """A transcript or an export: one document per conversation."""
+        transcripts = kit.manifest.ingest.transcripts
+        options = TranscriptOptions(tools=transcripts.tools, reasoning=transcripts.reasoning)
+        name = candidate.path.name
+        async with read_conversations(
+            kit.sandbox, candidate.path, name=name, written_as=written_as, options=options
+        ) as outcomes:
+            async for outcome in outcomes:
+                if isinstance(outcome, UnreadPart):
+                    self._fail(f"{candidate.shown}, {outcome.number}", outcome.message)
+                    continue
+                parsed = of_conversation(outcome.conversation)
+                await self._document(kit, candidate, parsed, CONVERSATION_TYPE, meta_given, counts)
 
     async def _corpus(
         self,
@@ -317,6 +352,11 @@ def _opened(embedders: EmbedderRegistry, model: EmbeddingModel) -> Embedder | No
         return embedders.for_space(model)
     except LatentError:  # an unconfigured server, or a model that only the gateway has
         return None
+
+
+def _conversation_format(path: Path, name: str) -> ConversationFormat | None:
+    with path.open("rb") as file:
+        return recognise(name, file.read(RECOGNISED_BYTES))
 
 
 def _detect(path: Path, name: str) -> DetectedType:

@@ -116,6 +116,11 @@ _IN_DOCUMENT: Final[LiteralString] = "(d.meta -> {name}::text)"
 # {meta} is the value of a field: jsonb or NULL. Casts are inside CASE, which fixes the order of evaluation.
 _KNOWN: Final[LiteralString] = "jsonb_typeof({meta}) <> 'null'"
 _EQUAL: Final[LiteralString] = "{meta} = ANY({value}::jsonb[])"
+_EQUAL_OR_ITEM: Final[LiteralString] = (
+    _EQUAL
+    + """ OR jsonb_typeof({meta}) = 'array'
+    AND EXISTS (SELECT FROM unnest({value}::jsonb[]) AS item WHERE {meta} @> item)"""
+)
 _NUMBER: Final[LiteralString] = "jsonb_typeof({meta}) = 'number' AND {meta} {op} {value}::jsonb"
 _TEXT: Final[LiteralString] = (
     """jsonb_typeof({meta}) = 'string' AND ({meta} #>> '{{}}') COLLATE "C" {op} {value}::text"""
@@ -182,7 +187,8 @@ class _Compiler:
             return self._dated(test, meta)
         if test.op is FilterOp.IN:
             values = [Jsonb(value) for value in test.values]
-            return SQL(_EQUAL).format(meta=meta, value=self._bind(values))
+            equal = _EQUAL_OR_ITEM if field.listed else _EQUAL
+            return SQL(equal).format(meta=meta, value=self._bind(values))
         (value,) = test.values
         if test.op is FilterOp.CONTAINS and isinstance(value, str):
             return SQL(_HAS_TEXT).format(

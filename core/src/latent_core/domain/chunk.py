@@ -29,6 +29,7 @@ class SourceType(StrEnum):
     YAML = "yaml"
     JSON = "json"
     TEXT = "text"
+    CONVERSATION = "conversation"
 
 
 class BlockType(StrEnum):

@@ -4,12 +4,12 @@ ingested again, and a listing requests documents that an older version made."""
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from latent_core.domain.errors import Conflict
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, Transcripts
 
 PARSERS: Final = 2
 CHUNKER: Final = 2
@@ -29,7 +29,7 @@ def too_old(place: str, setting: str) -> Conflict:
 
 def recipe(manifest: Manifest) -> str:
     """Digest of the versions of parsers and chunker and of their settings. Not of the embedder: a refresh replaces vectors."""
-    deciding = {
+    deciding: dict[str, Any] = {
         "versions": HANDLER,
         "chunker": manifest.chunker.model_dump(mode="json"),
         "max_pages": manifest.pdf.max_pages,
@@ -37,5 +37,7 @@ def recipe(manifest: Manifest) -> str:
         "meta_from_path": manifest.ingest.meta_from_path,
         "custom_schema": manifest.metadata.custom_schema,
     }
+    if manifest.ingest.transcripts != Transcripts():
+        deciding["transcripts"] = manifest.ingest.transcripts.model_dump()
     written = orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(written, digest_size=16).hexdigest()

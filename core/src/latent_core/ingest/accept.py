@@ -72,6 +72,10 @@ class IngestPayload(BaseModel):
     """``documents.request`` at enqueue time; a newer request overtakes this job."""
     sha256: str | None = None
     """Hash of a stored blob; else ``path`` names a file below an ingest root, or ``url`` a page."""
+    source_sha256: str | None = None
+    """Hash of the file as it was sent, if ``sha256`` is its conversations in the stored form."""
+    masked: int = 0
+    """Secrets that were masked when that form was made."""
     path: str | None = None
     url: str | None = None
     validators: Validators | None = None
@@ -116,6 +120,7 @@ def from_original(row: dict[str, Any], recipe: str, *, rebuild: bool = True) -> 
         filename=row["filename"],
         mime=validators.mime if validators is not None else row["blob_mime"],
         sha256=row["sha256"],
+        source_sha256=row["source_sha256"] if row["source_sha256"] != row["sha256"] else None,
         validators=validators,
         accepted_at=row["fetched_at"] or datetime.now(UTC),
         modified_at=row["source_modified_at"],

@@ -139,6 +139,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotati
 
 Surface = Literal["http", "mcp", "job"]
 """Where an error occurred."""
+MaskedSource = Literal["note", "conversation"]
+"""Text in which a secret was masked."""
 SearchStage = Literal[
     "plan", "turn", "embed", "retrieve", "fuse", "hydrate", "rerank", "render", "total"
 ]
@@ -160,6 +162,7 @@ class Metrics:
     embedded_tokens: Counter = field(init=False)
     cached_texts: Counter = field(init=False)
     published: Counter = field(init=False)
+    masked: Counter = field(init=False)
     stale: Counter = field(init=False)
     candidates: Counter = field(init=False)
     search_seconds: Histogram = field(init=False)
@@ -198,6 +201,8 @@ class Metrics:
         for surface in get_args(Surface):
             for code in IssueCode:
                 self.errors.labels(surface, code.value)
+        for source in get_args(MaskedSource):
+            self.masked.labels(source)
         for stage in get_args(SearchStage):
             self.search_seconds.labels(stage)
         self.start_embedder(DEFAULT_EMBEDDER)
@@ -218,6 +223,12 @@ class Metrics:
             "latent_cached_texts", "Texts whose vector was in the cache", ["embedder"], **own
         )
         self.published = Counter("latent_published_documents", "Generations made visible", **own)
+        self.masked = Counter(
+            "latent_masked_secrets",
+            "Secrets masked before a text was stored",
+            ["source"],
+            **own,
+        )
         self.jobs = Counter("latent_jobs", "Ended attempts at jobs", ["kind", "outcome"], **own)
         self.job_seconds = Histogram(
             "latent_job_seconds",

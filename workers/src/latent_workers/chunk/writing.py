@@ -15,6 +15,7 @@ from latent_core.domain.manifest.model import Chunker
 from latent_core.models.embedding.port import Tokenizer
 from latent_workers.chunk import tables
 from latent_workers.chunk.code import WindowLimits, chunk_code
+from latent_workers.chunk.conversation import chunk_conversation
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.pages import image_chunk, with_name
 from latent_workers.chunk.planning import ChunkLimits, ChunkPlan, ChunkPlanner
@@ -67,6 +68,8 @@ def chunk(
     counter = tokenizer if isinstance(tokenizer, WordCounter) else WordCounter(tokenizer)
     if source_type is SourceType.CODE:
         return chunk_code(parsed, WindowLimits(code_lines, code_overlap), budget_tokens, counter)
+    if source_type is SourceType.CONVERSATION:
+        return chunk_conversation(parsed, budget_tokens, counter)
     if source_type in _STRUCTURED and "documents" in parsed.meta:
         return chunk_structure(parsed, source_type, budget_tokens, counter)
     limits = ChunkLimits(

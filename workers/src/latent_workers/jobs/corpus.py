@@ -20,6 +20,7 @@ from latent_core.db.documents import documents, records
 from latent_core.db.documents.documents import Attempt, LiveGeneration, SourceInfo
 from latent_core.db.documents.pages import BlobRef
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.document import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
@@ -42,17 +43,16 @@ from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
-from latent_workers.ingest.cleanup import cleanup_on_failure, remove_earlier_attempts
-from latent_workers.ingest.original import Original, fetch, stored
+from latent_workers.ingest.cleanup import remove_earlier_attempts
+from latent_workers.ingest.conversations import is_export
+from latent_workers.ingest.original import Original, stored
 from latent_workers.ingest.prepare import (
     PreparedDocument,
     fingerprint,
     make,
     recipe_of,
     stage,
-    unless_archived,
 )
-from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import read_records
 from latent_workers.parse.structured import jsonl
@@ -64,6 +64,7 @@ MAX_REPORTED_FAILURES: Final = 20
 
 NOTHING: Final = PublicationResult(frozenset(), frozenset())
 RECORD: Final = DetectedType(SourceType.TEXT, "text/plain")
+CONVERSATION: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +78,25 @@ class CorpusBatch:
     batch: jsonl.RecordBatch
 
 
-async def corpus(ctx: JobContext, deps: Deps) -> None:
+async def ingest_records(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    payload: IngestPayload,
+    original: Original,
+    staged: list[tuple[UUID, int]],
+) -> None:
     """One batch of records, made visible together; then the next step, or the end."""
-    container = await unless_archived(ctx, deps)
-    if container is None:
-        return
-    staged: list[tuple[UUID, int]] = []
-    async with cleanup_on_failure(ctx, deps, staged):
-        corpus_batch = await _read(ctx, deps, container)
-        await _tell_failures(ctx, corpus_batch.batch)
-        await _records(ctx, deps, corpus_batch, staged)
+    corpus_batch = await _read(ctx, deps, container, stored(payload, original), original)
+    await _tell_failures(ctx, corpus_batch.batch)
+    await _records(ctx, deps, corpus_batch, staged)
 
 
-async def _read(ctx: JobContext, deps: Deps, container: Container) -> CorpusBatch:
+async def _read(
+    ctx: JobContext, deps: Deps, container: Container, payload: IngestPayload, original: Original
+) -> CorpusBatch:
     if ctx.job.doc_id is None:
         raise IngestFailed(f"job {ctx.job.id} has no document")
-    payload = IngestPayload.model_validate(ctx.job.payload)
-    if awaits_fetch(payload):
-        payload = await fetch_page(ctx, deps, payload)
-    original = await fetch(ctx, deps, payload)
-    payload = stored(payload, original)
     batch = await read_records(
         deps.sandbox,
         original.path,
@@ -104,6 +104,7 @@ async def _read(ctx: JobContext, deps: Deps, container: Container) -> CorpusBatc
         line=payload.line,
         max_records=RECORDS_PER_BATCH,
         max_bytes=BYTES_PER_BATCH,
+        conversations=is_export(payload),
     )
     checked = _checked(container.manifest, payload.meta, batch)
     return CorpusBatch(container, ctx.job.doc_id, payload, original, checked)
@@ -158,12 +159,13 @@ async def _records(
             corpus_batch.container,
             model,
             _content_hash(record),
-            RECORD,
+            _type_of(record),
             _record_payload(corpus_batch.payload, record),
         )
         if attempt is None or (attempt.fingerprint == printed and not corpus_batch.payload.rebuild):
             continue
-        made = await make(deps, corpus_batch.container, jsonl.parsed(record), SourceType.TEXT)
+        source_type = _type_of(record).source_type
+        made = await make(deps, corpus_batch.container, jsonl.parsed(record), source_type)
         if made.drafts:
             work.append((attempt, made, record, printed))
     staging += [(attempt.doc_id, attempt.generation) for attempt, _, _, _ in work]
@@ -177,18 +179,18 @@ async def _records(
             live=made.live(
                 title=record.title or record.id,
                 sha256=_content_hash(record),
-                size=len(record.text.encode()),
-                mime=RECORD.mime,
+                size=_size(record),
+                mime=_type_of(record).mime,
                 fingerprint=printed,
                 meta=published_meta(
-                    corpus_batch.container.manifest, record.meta, corpus_batch.payload.meta
+                    corpus_batch.container.manifest, made.parsed.meta, corpus_batch.payload.meta
                 ),
                 recipe=recipe_of(corpus_batch.container),
             ),
             chunks=there.chunks,
             written=there.written,
             made_by=corpus_batch.container.space.made_by,
-            provenance=made.provenance(corpus_batch.container, SourceType.TEXT),
+            provenance=made.provenance(corpus_batch.container, _type_of(record).source_type),
             request=corpus_batch.payload.request,
             fetched_at=corpus_batch.original.fetched_at,
             modified_at=corpus_batch.original.modified_at,
@@ -211,7 +213,20 @@ async def _overtaken(conn: Connection, ctx: JobContext, deps: Deps) -> None:
 def _content_hash(record: jsonl.Record) -> Sha256:
     """Hash of a record's content; its line number does not matter."""
     meta_given = [record.id, record.title, record.text, record.meta]
+    if record.conversation is not None:
+        meta_given.append(record.conversation)
     return Sha256(hashlib.sha256(orjson.dumps(meta_given, option=orjson.OPT_SORT_KEYS)).hexdigest())
+
+
+def _type_of(record: jsonl.Record) -> DetectedType:
+    return RECORD if record.conversation is None else CONVERSATION
+
+
+def _size(record: jsonl.Record) -> int:
+    """The bytes of its content."""
+    if record.conversation is not None:
+        return len(orjson.dumps(record.conversation))
+    return len(record.text.encode())
 
 
 def _record_payload(payload: IngestPayload, record: jsonl.Record) -> IngestPayload:
@@ -225,7 +240,7 @@ def _last_of_each(corpus_batch: CorpusBatch) -> list[tuple[SourceInfo, jsonl.Rec
         source = SourceInfo(
             corpus_batch.container.id,
             _record_uri(corpus_batch, record.id),
-            RECORD.mime,
+            _type_of(record).mime,
             external_id=record.id,
             parent_id=corpus_batch.corpus,
         )
@@ -332,7 +347,7 @@ async def _whole(
         live=LiveGeneration(
             title=payload.filename,
             source_type=SourceType.JSON.value,
-            sha256=original.sha256,
+            sha256=payload.source_sha256 or original.sha256,
             bytes=original.bytes,
             language="simple",
             fingerprint=original.sha256,

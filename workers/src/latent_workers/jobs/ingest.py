@@ -32,6 +32,7 @@ from latent_core.queue.finish import finish
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import cleanup_on_failure, remove_earlier_attempts
+from latent_workers.ingest.conversations import as_conversations, is_conversation, is_export
 from latent_workers.ingest.embedded_images import with_pictures
 from latent_workers.ingest.original import Original, fetch
 from latent_workers.ingest.page_drawing import RenderPayload
@@ -47,6 +48,7 @@ from latent_workers.ingest.prepare import (
 )
 from latent_workers.ingest.refetch import detected_in, known_page, source_date
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page
+from latent_workers.jobs.corpus import ingest_records
 from latent_workers.ocr.scans import Scan, read_scans
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import DetectedType
@@ -93,11 +95,29 @@ async def ingest(ctx: JobContext, deps: Deps) -> None:
         await _ingest(ctx, deps, container, staged)
 
 
+async def corpus(ctx: JobContext, deps: Deps) -> None:
+    """One batch of a corpus. A transcript, which is JSONL as well, is one document."""
+    container = await unless_archived(ctx, deps)
+    if container is None:
+        return
+    staged: list[tuple[UUID, int]] = []
+    async with cleanup_on_failure(ctx, deps, staged):
+        payload = IngestPayload.model_validate(ctx.job.payload)
+        if awaits_fetch(payload):
+            payload = await fetch_page(ctx, deps, payload)
+        original = await fetch(ctx, deps, payload)
+        payload, original = await as_conversations(ctx, deps, container, payload, original)
+        if is_conversation(payload):
+            await _document(ctx, deps, container, payload, original, staged)
+        else:
+            await ingest_records(ctx, deps, container, payload, original, staged)
+
+
 async def _ingest(
     ctx: JobContext, deps: Deps, container: Container, staged: list[tuple[UUID, int]]
 ) -> None:
     payload = IngestPayload.model_validate(ctx.job.payload)
-    doc_id = _document(ctx)
+    doc_id = _doc_id(ctx)
     embedder = deps.embedder(container.space)
     if isinstance(embedder, UnreachableAware):
         embedder.raise_if_unreachable()
@@ -106,6 +126,24 @@ async def _ingest(
         javascript = container.manifest.web.javascript
         payload = await fetch_page(ctx, deps, payload, known, javascript=javascript)
     original = await fetch(ctx, deps, payload)
+    payload, original = await as_conversations(ctx, deps, container, payload, original)
+    if is_export(payload):
+        await ingest_records(ctx, deps, container, payload, original, staged)
+    else:
+        await _document(ctx, deps, container, payload, original, staged)
+
+
+async def _document(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    payload: IngestPayload,
+    original: Original,
+    staged: list[tuple[UUID, int]],
+) -> None:
+    """The file as one document."""
+    doc_id = _doc_id(ctx)
+    embedder = deps.embedder(container.space)
     detected = await asyncio.to_thread(detected_in, original.path, payload)
     _check_taken(container, detected, payload.filename)
     printed = fingerprint(container, embedder.model, original.sha256, detected, payload)
@@ -133,7 +171,7 @@ def _check_taken(container: Container, detected: DetectedType, name: str) -> Non
         )
 
 
-def _document(ctx: JobContext) -> UUID:
+def _doc_id(ctx: JobContext) -> UUID:
     if ctx.job.doc_id is None:
         raise IngestFailed(f"job {ctx.job.id} has no document")
     return ctx.job.doc_id
@@ -282,11 +320,13 @@ def _staged(
         generation=work.attempt.generation,
         live=made.live(
             title=payload.filename,
-            sha256=work.original.sha256,
+            sha256=payload.source_sha256 or work.original.sha256,
             size=work.original.bytes,
             mime=work.detected.mime,
             fingerprint=_fingerprint(work, made.parsed, skipped_images=stored.skipped_images),
-            meta=published_meta(work.container.manifest, made.parsed.meta, payload.meta),
+            meta=published_meta(
+                work.container.manifest, made.parsed.meta | _masked(payload), payload.meta
+            ),
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
@@ -307,6 +347,10 @@ def _staged(
             *(made.drawn.refs if made.drawn is not None else ()),
         ],
     )
+
+
+def _masked(payload: IngestPayload) -> dict[str, Any]:
+    return {"masked": payload.masked} if payload.masked else {}
 
 
 def _original_ref(work: IngestContext) -> BlobRef:

@@ -9,14 +9,13 @@ from latent_core.domain.job import JobKind
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
 from latent_workers.jobs.compact import compact
-from latent_workers.jobs.corpus import corpus
 from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container, drop_space
 from latent_workers.jobs.eval import evaluate
 from latent_workers.jobs.export import export
 from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.import_ import import_
-from latent_workers.jobs.ingest import ingest
+from latent_workers.jobs.ingest import corpus, ingest
 from latent_workers.jobs.page_pdf import page_pdf
 from latent_workers.jobs.purge import purge
 from latent_workers.jobs.read_image import read_image

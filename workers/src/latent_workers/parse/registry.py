@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from typing import Final
 
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.errors import IngestFailed
 from latent_workers.parse import signatures
 from latent_workers.parse.signatures import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
@@ -41,6 +42,7 @@ PARSERS: Final[Mapping[SourceType, Parser]] = {
     SourceType.JSON: Parser("latent_workers.parse.structured.json_file", "JSON"),
     SourceType.IMAGE: Parser("latent_workers.parse.image.parser", "image"),
     SourceType.WEB: Parser("latent_workers.parse.web.parser", "HTML"),
+    SourceType.CONVERSATION: Parser("latent_workers.parse.conversation.parser", "conversation"),
 }
 
 
@@ -77,6 +79,8 @@ def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
         return DetectedType(SourceType.PDF, "application/pdf")
     if kind in signatures.IMAGES:
         return DetectedType(SourceType.IMAGE, signatures.IMAGES[kind])
+    if kind is None and plain_mime(mime) == CONVERSATION_MIME:
+        return DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
     by_name = _by_name(name) or _by_mime(mime)
     if kind is None and by_name is not None and by_name.source_type is SourceType.PDF:
         return by_name  # broken at the start; the parser may still repair it
@@ -100,8 +104,13 @@ def _by_name(name: str) -> DetectedType | None:
     return DetectedType(source_type, MIME_OF_TYPE[source_type])
 
 
+def plain_mime(mime: str | None) -> str:
+    """A type without its parameters."""
+    return (mime or "").partition(";")[0].strip().lower()
+
+
 def _by_mime(mime: str | None) -> DetectedType | None:
-    plain = (mime or "").partition(";")[0].strip().lower()
+    plain = plain_mime(mime)
     if plain == "application/x-ndjson":
         return DetectedType(SourceType.JSON, plain, corpus=True)
     source_type = MIME_TYPES.get(plain)

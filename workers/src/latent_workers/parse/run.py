@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import IngestFailed
+from latent_core.domain.conversation import read_conversation
+from latent_core.domain.errors import IngestFailed, Invalid
 from latent_workers.parse import wire
+from latent_workers.parse.conversation.messages import (
+    FoundConversation,
+    TranscriptOptions,
+    UnreadPart,
+)
+from latent_workers.parse.conversation.recognise import ConversationFormat
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import parser_of
 from latent_workers.parse.structured.jsonl import RecordBatch
@@ -21,7 +30,12 @@ from latent_workers.sandbox.pool import Sandbox
 T = TypeVar("T")
 PARSE_BUDGET: Final = Budget(cpu_seconds=120, wall_seconds=300, output_bytes=64 * MIB)
 RECORDS_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=120, memory_bytes=1024 * MIB)
+CONVERSATIONS_BUDGET: Final = Budget(
+    cpu_seconds=300, wall_seconds=600, memory_bytes=2048 * MIB, output_bytes=512 * MIB
+)
 _BATCH: Final = TypeAdapter(RecordBatch)
+_IDENTITY: Final = TypeAdapter(str)
+_UNREAD: Final = TypeAdapter(UnreadPart)
 
 
 async def parse_file(
@@ -59,6 +73,7 @@ async def read_records(
     line: int = 1,
     max_records: int = 256,
     max_bytes: int = 8 * MIB,
+    conversations: bool = False,
     budget: Budget = RECORDS_BUDGET,
 ) -> RecordBatch:
     """The next batch of a JSONL corpus from byte ``offset``, where line number ``line`` starts."""
@@ -68,13 +83,40 @@ async def read_records(
         "line": line,
         "max_records": max_records,
         "max_bytes": max_bytes,
+        "conversations": conversations,
     }
     item = await sandbox.run("records", arguments, files=[file], budget=budget, label=label)
     return _checked(lambda answer: _BATCH.validate_json(answer.value), item, label)
 
 
+@asynccontextmanager
+async def read_conversations(
+    sandbox: Sandbox,
+    file: Path | int,
+    *,
+    name: str,
+    written_as: ConversationFormat,
+    options: TranscriptOptions,
+    budget: Budget = CONVERSATIONS_BUDGET,
+) -> AsyncIterator[AsyncIterator[FoundConversation | UnreadPart]]:
+    """The conversations of a transcript or an export one by one, and what of it cannot be read. ``IngestFailed``
+    while iterating says why it cannot go on."""
+    label = "the reader of conversations"
+    arguments = {"name": name, "format": written_as, "options": asdict(options)}
+    task = sandbox.stream("conversations", arguments, files=[file], budget=budget, label=label)
+    async with task as items:
+        yield (_checked(_outcome, item, label) async for item in items)
+
+
+def _outcome(item: FrameItem) -> FoundConversation | UnreadPart:
+    if item.attachment:
+        identity = _IDENTITY.validate_json(item.value)
+        return FoundConversation(identity, read_conversation(bytes(item.attachment)))
+    return _UNREAD.validate_json(item.value)
+
+
 def _checked(check: Callable[[FrameItem], T], item: FrameItem, label: str) -> T:
     try:
         return check(item)
-    except ValueError as exc:
+    except (ValueError, Invalid) as exc:
         raise IngestFailed(f"{label} gave an inconsistent answer") from exc

@@ -9,6 +9,9 @@ from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse import wire
+from latent_workers.parse.conversation.messages import TranscriptOptions, UnreadPart
+from latent_workers.parse.conversation.readers import READERS
+from latent_workers.parse.conversation.recognise import ConversationFormat
 from latent_workers.parse.parsed import SourceFile
 from latent_workers.parse.registry import parser_of
 from latent_workers.parse.structured import jsonl
@@ -33,3 +36,15 @@ def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Task
 def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """The arguments of ``jsonl.read_batch`` and the file; yields one batch."""
     yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))
+
+
+def conversations(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
+    """``name``, ``format``, ``options`` and the file; one item per conversation, with the stored form attached, and one
+    per part that cannot be read."""
+    read = READERS[ConversationFormat(arguments["format"])]
+    options = TranscriptOptions(**arguments["options"])
+    for outcome in read(files[0], arguments["name"], options):
+        if isinstance(outcome, UnreadPart):
+            yield TaskOutput(asdict(outcome))
+        else:
+            yield TaskOutput(outcome.id, outcome.conversation.encode())

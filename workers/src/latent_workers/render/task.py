@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from latent_core.domain.chunk import SourceType
+from latent_workers.parse.conversation import parser as conversation
 from latent_workers.parse.parsed import SourceFile
 from latent_workers.parse.text.decode import decode_filled
 from latent_workers.parse.text.lines import Lines
@@ -39,6 +40,9 @@ def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterato
     source_type = SourceType(arguments["source_type"])
     if source_type is SourceType.WEB:
         text = _main_text(arguments, files[0])
+    elif source_type is SourceType.CONVERSATION:
+        source = SourceFile(name=name, file=files[0], source_type=source_type, max_pages=1)
+        text = conversation.parse(source).text
     else:
         text = decode_filled(files[0].read(), name).text
     return _outputs(StoryLayout(text, name, options).pages(elements_of(text, name, source_type)))
@@ -66,7 +70,7 @@ def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[eleme
         return markdown.elements(text)
     lines = Lines(text)
     source = [(lines.span(n, n)[0], lines.text(n)) for n in range(1, len(lines) + 1)]
-    if source_type is SourceType.TEXT:
+    if source_type in (SourceType.TEXT, SourceType.CONVERSATION):
         return elements.prose(source)
     return elements.code(rows(source, lexer_for(name), 1), numbered=True)
 

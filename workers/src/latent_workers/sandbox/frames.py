@@ -129,6 +129,7 @@ Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[TaskOutput]]
 TASKS: Final[Mapping[str, str]] = {
     "parse": "latent_workers.parse.task:parse",
     "records": "latent_workers.parse.task:records",
+    "conversations": "latent_workers.parse.task:conversations",
     "pdf_pages": "latent_workers.render.task:pdf_pages",
     "page_pdf": "latent_workers.render.task:page_pdf",
     "story_pages": "latent_workers.render.task:story_pages",

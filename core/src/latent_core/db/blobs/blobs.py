@@ -51,7 +51,8 @@ WHERE u.created_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id
                   AND j.state IN ('queued', 'running', 'failed', 'cancelled') AND j.kind IN ('ingest', 'corpus')
                   AND j.payload ->> 'sha256' = u.sha256)
-  AND (EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id AND j.payload ->> 'sha256' = u.sha256)
+  AND (EXISTS (SELECT 1 FROM jobs j WHERE j.container_id = u.container_id
+               AND u.sha256 IN (j.payload ->> 'sha256', j.payload ->> 'source_sha256'))
        OR u.created_at < now() - interval '1 day')
 """
 

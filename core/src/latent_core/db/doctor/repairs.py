@@ -12,13 +12,13 @@ from latent_core.db.connection import Connection
 # The newest text of a note comes first: it may be newer than the live one.
 ORIGINAL: Final = """
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
-       d.accepted_sha256 AS sha256, d.mime AS blob_mime, coalesce(d.title, 'note') AS filename, 0 AS generation,
+       d.accepted_sha256 AS source_sha256, d.accepted_sha256 AS sha256, d.mime AS blob_mime, coalesce(d.title, 'note') AS filename, 0 AS generation,
        false AS corpus, true AS accepted
 FROM documents d
 WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND d.accepted_sha256 IS NOT NULL
 UNION ALL
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
-       r.sha256, r.mime AS blob_mime, r.filename, r.generation,
+       d.sha256 AS source_sha256, r.sha256, r.mime AS blob_mime, r.filename, r.generation,
        EXISTS (SELECT 1 FROM documents c WHERE c.parent_id = d.id) AS corpus, false AS accepted
 FROM documents target
 JOIN documents d ON d.id = coalesce(target.parent_id, target.id)

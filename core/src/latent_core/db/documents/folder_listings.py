@@ -62,7 +62,7 @@ KNOWN: Final = """
 SELECT d.id, d.live_generation IS NOT NULL AS live, d.sha256, d.bytes, d.source_mtime_ns, d.recipe, d.given_meta,
        j.id AS job_id, j.state IN ('queued', 'running') AS open,
        CASE WHEN j.state = 'failed' AND j.cause ->> 'code' = 'INGEST_FAIL' THEN j.cause ->> 'message' END AS refused,
-       j.payload ->> 'sha256' AS job_sha256, (j.payload ->> 'mtime_ns')::bigint AS job_mtime_ns,
+       coalesce(j.payload ->> 'source_sha256', j.payload ->> 'sha256') AS job_sha256, (j.payload ->> 'mtime_ns')::bigint AS job_mtime_ns,
        j.payload ->> 'recipe' AS job_recipe, j.payload ->> 'given_meta' AS job_given_meta,
        EXISTS (SELECT 1 FROM blob_refs r JOIN blobs b ON b.bucket = r.bucket AND b.sha256 = r.sha256
                WHERE r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'original'

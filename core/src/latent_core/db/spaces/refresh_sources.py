@@ -57,7 +57,7 @@ WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
 
 ORIGINALS: Final = """
 SELECT d.id, d.uri, d.mime, d.meta, d.given_meta, d.validators, d.source_modified_at, d.source_mtime_ns, d.fetched_at,
-       d.source_type, r.sha256, r.mime AS blob_mime, r.filename
+       d.source_type, d.sha256 AS source_sha256, r.sha256, r.mime AS blob_mime, r.filename
 FROM documents d
 JOIN blob_refs r ON r.doc_id = d.id AND r.generation = d.live_generation AND r.role = 'original' AND r.part = 0
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL AND d.id > %(after)s

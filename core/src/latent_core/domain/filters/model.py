@@ -61,6 +61,8 @@ class MetaField:
     name: str
     dated: bool = False
     """The container's schema declares dates: they are compared as moments, not as texts."""
+    listed: bool = False
+    """A list of values: ``eq`` and ``in`` hold for any of its items, too."""
 
 
 class FilterOp(StrEnum):
@@ -136,7 +138,12 @@ class MetaFields:
 
 UNDECLARED: Final = MetaFields()
 
-CHUNK_META: Final = frozenset({"code_language", "document", "ocr", "repeated_chars", "symbols"})
+CHUNK_META: Final = frozenset(
+    {
+        *("code_language", "document", "ocr", "repeated_chars", "symbols"),
+        *("speaker", "time", "turn"),  # of conversations
+    }
+)
 """Fields that the meta of chunks may contain. All others belong to documents, whose rows are few and narrow: a filter
 on them costs a fraction of one that reads chunks."""
 PARSED_META: Final = CHUNK_META | {
@@ -155,9 +162,12 @@ PARSED_META: Final = CHUNK_META | {
         "format",
         "height",
         "keywords",
+        "masked",
+        "messages",
         "modified",
         "pages",
         "producer",
+        "session",
         "site",
         "subject",
     ),

@@ -184,7 +184,7 @@ class _FilterReader:
             )
         if name.count(".") >= MAX_STEPS:
             raise _wrong(at, f"has too many parts: the limit is {MAX_STEPS} names")
-        return _Field(MetaField(name), _META_OPS, _plain)
+        return _OF_CONVERSATIONS.get(name) or _Field(MetaField(name), _META_OPS, _plain)
 
     def _nearest(self, name: str) -> str:
         """A suggestion: the nearest known name, or all known names."""
@@ -282,6 +282,15 @@ def _declared(name: str, rule: FieldRule) -> _Field:
         lambda op, value: values.declared(rule, op, value),
         FilterOp.CONTAINS if rule.kind is FieldKind.LIST else FilterOp.EQ,
     )
+
+
+_OF_CONVERSATIONS: Final = {
+    "speaker": _Field(
+        MetaField("speaker", listed=True), _META_OPS, lambda op, value: _plain(op, value)
+    ),
+    "time": _declared("time", FieldRule(FieldKind.DATE)),
+}
+"""Meta of the chunks of a conversation, unless the container's schema declares the name."""
 
 
 def _plain(op: FilterOp, value: Any) -> Value:

@@ -308,11 +308,21 @@ class Switch(_ManifestModel):
     enabled: bool = False
 
 
+class Transcripts(_ManifestModel):
+    """What is kept of transcripts and exports of assistants besides the messages of people and models."""
+
+    tools: bool = False
+    """Calls of tools and their output."""
+    reasoning: bool = False
+    """What a model thought before it answered."""
+
+
 class Ingest(_ManifestModel):
     meta_from_path: Annotated[str, AfterValidator(check_pattern)] | None = None
     """A pattern such as ``{year}/{quarter}/*.pdf`` (``latent_core.domain.manifest.path_meta``)."""
     ttl_days: int | None = Field(default=None, ge=1)
     """Documents that were not fetched or confirmed unchanged for this time are deleted."""
+    transcripts: Transcripts = Transcripts()
 
 
 class Vectors(_ManifestModel):

@@ -15,6 +15,8 @@ _DROPPED: Final = frozenset({"title", "$defs", "default", "additionalProperties"
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     *("minLength", "maxLength", "minItems", "maxItems"),
 }
+MAX_LISTED: Final = 3
+"""Of the fields of an answer."""
 _NULL: Final = {"type": "null"}
 
 
@@ -30,11 +32,13 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 @cache
 def answer_schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The schema of an answer: the fields that it always has, and their types. Answers may have further ones."""
+    """The schema of an answer: the first fields that it always has, and their types. Answers have further ones; each
+    name here is paid for by every session of every model."""
     written = model.model_json_schema()
     definitions = written.get("$defs", {})
     fields = written.get("properties", {})
     always = [name for name in written.get("required", ()) if not _nullable(fields[name])]
+    always = always[:MAX_LISTED]
     return {
         "type": "object",
         "properties": {name: _bare(fields[name], definitions) for name in always},

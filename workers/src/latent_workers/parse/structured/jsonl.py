@@ -12,8 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, Final, NoReturn
 
+import orjson
+
 from latent_core.domain.chunk import BlockType
+from latent_core.domain.conversation import read_conversation
 from latent_core.domain.errors import IngestFailed
+from latent_workers.parse.conversation.parser import of_conversation
 from latent_workers.parse.parsed import ParsedDocument, TextBlock
 from latent_workers.parse.text import parser as plain_text
 from latent_workers.parse.text.decode import clean, clean_value, decode
@@ -32,6 +36,8 @@ class Record:
     meta: dict[str, Any] = field(default_factory=dict)
     line: int = 1
     replaced_characters: int = 0
+    conversation: dict[str, Any] | None = None
+    """The stored form of a conversation, which is then the text of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,16 @@ class RecordBatch:
 
 
 def read_batch(
-    file: BinaryIO, *, offset: int = 0, line: int = 1, max_records: int, max_bytes: int
+    file: BinaryIO,
+    *,
+    offset: int = 0,
+    line: int = 1,
+    max_records: int,
+    max_bytes: int,
+    conversations: bool = False,
 ) -> RecordBatch:
-    """Read from byte ``offset``, where line number ``line`` starts.
+    """Read from byte ``offset``, where line number ``line`` starts. ``conversations``: the records are conversations
+    of an export, in the stored form.
 
     Ends after ``max_records`` records or failures, or with the line that reaches ``max_bytes``. A line over
     ``MAX_LINE_BYTES`` is a failure and is never held in memory.
@@ -72,7 +85,7 @@ def read_batch(
         raw, size = _line(file)
         if not size:
             break
-        outcome = _outcome(raw, line, first=at == 0)
+        outcome = _outcome(raw, line, first=at == 0, conversations=conversations)
         if isinstance(outcome, Record):
             records.append(outcome)
         elif outcome is not None:
@@ -82,7 +95,10 @@ def read_batch(
 
 
 def parsed(record: Record) -> ParsedDocument:
-    """A record as a document: its title as heading, its text as paragraphs."""
+    """A record as a document: its title as heading, its text as paragraphs; or its conversation."""
+    if record.conversation is not None:
+        document = of_conversation(read_conversation(record.conversation))
+        return replace(document, meta={**document.meta, **record.meta})
     title = " ".join(record.title.split())
     text = "\n\n".join(part for part in (title, record.text) if part)
     return ParsedDocument(
@@ -116,7 +132,9 @@ def _line(file: BinaryIO) -> tuple[bytes | None, int]:
     return None, size
 
 
-def _outcome(raw: bytes | None, line: int, *, first: bool) -> Record | RecordFailure | None:
+def _outcome(
+    raw: bytes | None, line: int, *, first: bool, conversations: bool
+) -> Record | RecordFailure | None:
     """``None`` for a blank line."""
     if raw is None:
         limit = MAX_LINE_BYTES // (1024 * 1024)
@@ -130,7 +148,7 @@ def _outcome(raw: bytes | None, line: int, *, first: bool) -> Record | RecordFai
     except (ValueError, RecursionError) as exc:
         return RecordFailure(line, f"line {line} is not valid JSON: {str(exc)[:200]}")
     try:
-        return _record(value, line)
+        return _conversation(value, line) if conversations else _record(value, line)
     except IngestFailed as exc:
         return RecordFailure(line, f"line {line}: {exc.message}", exc.details.get("id"))
 
@@ -159,6 +177,20 @@ def _record(value: Any, line: int) -> Record:
     return Record(
         identity, clean_title, clean_text, clean_value(rest), line, bad_in_title + bad_in_text
     )
+
+
+def _conversation(value: Any, line: int) -> Record:
+    """A line of ``conversation_line``."""
+    identity = _identity(value)
+    rest = {key: item for key, item in value.items() if key not in ("_id", "conversation")}
+    title = value["conversation"].get("title") or identity
+    return Record(identity, title, "", rest, line, conversation=value["conversation"])
+
+
+def conversation_line(identity: str, conversation: dict[str, Any], **meta: Any) -> bytes:
+    """A conversation of an export as a line of a corpus."""
+    value = {"_id": clean(identity)[0][:MAX_ID_CHARS], "conversation": conversation, **meta}
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _identity(value: dict[str, Any]) -> str:
