@@ -41,6 +41,7 @@ from latent_core.domain.errors import (
     LatentError,
     Misconfigured,
     NotFound,
+    ReadOnlyStore,
     TimedOut,
     Unavailable,
 )
@@ -196,12 +197,24 @@ async def _open_database(
     )
     if settings.postgres_dsn is not None:
         await services.enter_async_context(taking_part(db, alone=place.alone))
-    if place.alone and (released := await release_all(db)):
+    if place.alone:
+        await _release_jobs(db)
+    return db
+
+
+async def _release_jobs(db: Database) -> None:
+    """Release the jobs of the last process. Those of a server that accepts reads only are released when their leases
+    have ended."""
+    try:
+        released = await release_all(db)
+    except ReadOnlyStore as error:
+        logger.warning("jobs_not_released", extra={"cause": error.message})
+        return
+    if released:
         logger.info(
             "jobs_released",
             extra={"jobs": released, "cause": "the last process ended while it ran them"},
         )
-    return db
 
 
 async def _ensure_collections(
@@ -252,11 +265,20 @@ async def _identity(settings: Settings, db: Database) -> tuple[Installation, Mar
         holder = await installation.ensure_installation(conn)
         if settings.qdrant_url is not None or settings.s3_endpoint is not None:
             await installation.check_holder(conn, holder)
-        await placement.set_bound(
-            conn, settings.qdrant_collections if settings.qdrant_url is not None else None
-        )
         used = await installation.has_content(conn)
+    await _store_bound(settings, db)
     return holder, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE
+
+
+async def _store_bound(settings: Settings, db: Database) -> None:
+    bound = settings.qdrant_collections if settings.qdrant_url is not None else None
+    try:
+        async with db.transaction() as conn:
+            await placement.set_bound(conn, bound)
+    except ReadOnlyStore as error:  # only new containers need it, and none can be created
+        logger.warning(
+            "collections_bound_not_stored", extra={"bound": bound, "cause": error.message}
+        )
 
 
 async def _check_own_bucket(settings: Settings, db: Database) -> None:

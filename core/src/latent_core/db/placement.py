@@ -18,7 +18,8 @@ LOCK_KEY: Final = 0x6C6174656E742E70  # "latent.p"
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(%(key)s)"
 
-SET_BOUND: Final = "UPDATE installation SET max_collections = %(max)s WHERE max_collections IS DISTINCT FROM %(max)s"
+SELECT_BOUND: Final = "SELECT max_collections FROM installation"
+SET_BOUND: Final = "UPDATE installation SET max_collections = %(max)s"
 
 # A layout of its own (shards, replicas, quantization) needs a collection of its own. Two spaces of one container have
 # points with the same ids, so they never share a collection.
@@ -70,8 +71,10 @@ class CollectionUsage:
 
 
 async def set_bound(conn: Connection, max_collections: int | None) -> None:
-    """The bound for all processes of the installation."""
-    await conn.execute(SET_BOUND, {"max": max_collections})
+    """The bound for all processes of the installation. Read first, for a server that accepts reads only."""
+    stored = await only_row(await conn.execute(SELECT_BOUND))
+    if stored["max_collections"] != max_collections:
+        await conn.execute(SET_BOUND, {"max": max_collections})
 
 
 async def place(
