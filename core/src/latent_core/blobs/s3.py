@@ -404,6 +404,9 @@ class S3BlobStore(BlobStore):
             return self._client.stat_object(self._bucket, self._blob_key(sha256)).size
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
+                self._verify(
+                    WRITE_CHECK_SECONDS
+                )  # the answer to a HEAD does not name a lost bucket
                 return None
             raise
 
@@ -412,6 +415,7 @@ class S3BlobStore(BlobStore):
             return self._client.get_object(self._bucket, self._blob_key(sha256), start, length)
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
+                self._verify(WRITE_CHECK_SECONDS)
                 raise _absent(sha256) from exc
             raise
 
