@@ -39,11 +39,10 @@ from latent_core.domain.errors import (
     Conflict,
     Invalid,
     LatentError,
+    MarkerMismatch,
     Misconfigured,
     NotFound,
     ReadOnlyStore,
-    TimedOut,
-    Unavailable,
 )
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
@@ -72,6 +71,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS = 20
 ENSURE_PAUSE_SECONDS = 5.0
+MAX_ENSURE_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +220,46 @@ async def _release_jobs(db: Database) -> None:
 async def _ensure_collections(
     services: AsyncExitStack, db: Database, vectors: VectorIndex, *, alone: bool
 ) -> None:
-    """At once; or in the background, while the vector engine is away or full."""
-    try:
-        await ensure_collections(db, vectors, alone=alone)
-    except (TimedOut, Unavailable) as error:
-        if isinstance(error, Misconfigured):
-            raise
-        logger.warning("collections_not_checked", extra={"cause": error.message})
-        task = asyncio.create_task(_ensure_later(db, vectors, alone=alone))
+    """At once; what fails is repeated in the background. ``MarkerMismatch`` stops the start."""
+    cause = await _ensure_failure(db, vectors, alone=alone)
+    if cause is not None:
+        logger.warning("collections_not_checked", extra={"cause": cause})
+        task = asyncio.create_task(_ensure_later(db, vectors, cause, alone=alone))
         services.push_async_callback(ended, task)
 
 
-async def _ensure_later(db: Database, vectors: VectorIndex, *, alone: bool) -> None:
+async def _ensure_later(db: Database, vectors: VectorIndex, cause: str, *, alone: bool) -> None:
+    """Repeat until all collections are there. Logs a cause when it is another one than before."""
+    pause = ENSURE_PAUSE_SECONDS
     while True:
-        await asyncio.sleep(ENSURE_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_ENSURE_PAUSE_SECONDS)
         try:
-            await ensure_collections(db, vectors, alone=alone)
-        except (TimedOut, Unavailable):
-            continue
-        logger.info("collections_checked")
-        return
+            found = await _ensure_failure(db, vectors, alone=alone)
+        except MarkerMismatch as error:
+            found = error.message
+        except Exception as error:
+            logger.exception("collections_check_failed")
+            found = repr(error)
+        if found is None:
+            logger.info("collections_checked")
+            return
+        if found != cause:
+            logger.warning("collections_not_checked", extra={"cause": found})
+        cause = found
+
+
+async def _ensure_failure(db: Database, vectors: VectorIndex, *, alone: bool) -> str | None:
+    """Why some collections could not be checked or created; None if all are there."""
+    try:
+        failed = await ensure_collections(db, vectors, alone=alone)
+    except MarkerMismatch:
+        raise
+    except LatentError as error:
+        return error.message
+    if not failed:
+        return None
+    return f"{len(failed)} of the collections: {failed[min(failed)].message}"
 
 
 async def _refuse_old(dsn: str) -> None:
