@@ -13,15 +13,13 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.domain.errors import LatentError, NotFound, Service
 from latent_core.telemetry.metrics import Metrics
-from latent_core.vectors.port import VectorIndex
+from latent_core.vectors.port import NO_COLLECTION, VectorIndex
 from latent_core.wire.doctor import ReadinessAnswer, ServiceState
 
 logger = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 2.0
 """A service that does not answer within this time is down."""
-NO_COLLECTION: Final = "readiness"
-"""A collection that does not exist. That it does not is an answer, too, and the cheapest one."""
 
 
 class Readiness:

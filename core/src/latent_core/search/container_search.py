@@ -31,6 +31,7 @@ from latent_core.search.rounds import (
     vector_channel,
 )
 from latent_core.search.time_budget import ContainerBudget
+from latent_core.vectors.port import NO_COLLECTION
 from latent_core.wire.search import ContainerStatus
 
 logger = logging.getLogger(__name__)
@@ -303,6 +304,7 @@ class ContainerSearch:
             lambda _: vector_channel(index, container, vector, depth, allowed),
             self._budget.channels,
             self._plan,
+            lambda _: index.count(NO_COLLECTION),
         )
 
     async def _guarded(
