@@ -56,6 +56,7 @@ from latent_core.readiness import Readiness
 from latent_core.runtime import failpoint
 from latent_core.runtime.data_directory import owner_of
 from latent_core.runtime.tasks import ended
+from latent_core.search.channel_outages import ChannelOutages
 from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import QueryCache
 from latent_core.search.readable import SearchStores
@@ -96,6 +97,7 @@ class Stack:
     """Where users find the token."""
     rerankers: Rerankers = field(default_factory=Rerankers)
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    channel_outages: ChannelOutages = field(default_factory=ChannelOutages)
     capacity: CapacityGuard = field(default_factory=CapacityGuard)
     presigner: Presigner | None = None
     """Signs direct links to the S3 server, if users can reach it."""
@@ -129,6 +131,7 @@ class Stack:
             rerankers=self.rerankers,
             queries=queries,
             breakers=self.breakers,
+            channel_outages=self.channel_outages,
         )
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from latent_core.db import containers
 from latent_core.db.connection import Database
+from latent_core.domain.errors import UpstreamError, UpstreamOverload
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.ingest import containers as founding
 from latent_core.search.circuit_breaker import FAILURES
 from latent_core.search.readable import Readable
+from latent_core.telemetry import outage
 from latent_core.vectors.port import VectorHits
 from latent_core.wire.search import SearchRequest, SearchResponse
 from tests.support.harness.worker_harness import CONTAINER, DIMS, WorkerHarness, open_harness
@@ -74,3 +77,34 @@ async def test_a_container_that_is_slow_does_not_cost_the_vectors_of_others(
     answer = await search(harness, CONTAINER)
     assert (answer.partial, len(answer.hits)) == (False, 1)
     assert not [r for r in caplog.records if r.message.startswith("circuit_")]
+
+
+async def test_a_service_that_answers_with_errors_is_logged_once_per_kind_of_error(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(outage, "QUIET_SECONDS", 0.0)
+    caplog.set_level(logging.INFO)
+    vectors = harness.stack.vectors
+    error: Exception = UpstreamError("Qdrant failed (500)")
+
+    async def failing(*given: Any, **more: Any) -> VectorHits:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vectors, "search", failing)
+        for _ in range(5):
+            assert (await search(harness, CONTAINER, SLOW)).partial
+        error = UpstreamOverload("Qdrant limits requests (429)")
+        for _ in range(5):
+            assert (await search(harness, CONTAINER, SLOW)).partial
+    assert not (await search(harness, CONTAINER, SLOW)).partial
+    lines = [vars(r) for r in caplog.records if r.message.startswith("channel_")]
+    assert [(line["message"], line["error"]) for line in lines] == [
+        ("channel_failed", "UpstreamError"),
+        ("channel_failed", "UpstreamOverload"),
+        ("channel_recovered", "UpstreamError"),
+        ("channel_recovered", "UpstreamOverload"),
+    ]
+    assert "Qdrant failed (500)" in lines[0]["cause"]
+    assert [line["failures"] for line in lines[2:]] == [10, 10]
+    assert {line["channel"] for line in lines} == {"vector"}
