@@ -239,7 +239,7 @@ def log_events(file: CheckedFile) -> Iterator[Finding]:
 def _events(call: ast.Call) -> Iterator[ast.expr | None]:
     """The events that a call names: one of a logger, or the pair of an ``OutageLog``, which logs its attributes."""
     if isinstance(call.func, ast.Name) and call.func.id == "OutageLog":
-        yield from (word.value for word in call.keywords)
+        yield from (word.value for word in call.keywords if word.arg in ("failed", "recovered"))
     elif isinstance(call.func, ast.Attribute) and call.func.attr in LOG_METHODS:
         if not _is_logger(call.func.value):
             return

@@ -10,6 +10,7 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import (
     LatentError,
     LimitReached,
+    MarkerMismatch,
     ServiceUnreachable,
     StoreFull,
     UpstreamError,
@@ -43,6 +44,7 @@ UNCOUNTED: Final = [
     UpstreamOverload("Qdrant accepts no more requests now"),
     LimitReached("the embedder accepts no more now (429)"),
     StoreFull("Qdrant has no space left on its disk", service="qdrant"),
+    MarkerMismatch("the bucket has no marker"),
     LATE,
 ]
 

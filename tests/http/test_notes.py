@@ -33,7 +33,7 @@ async def made(client: AsyncClient) -> str:
     return container
 
 
-async def remember(client: AsyncClient, container: str, text: str, **note: Any) -> AddAnswer:
+async def remember(client: AsyncClient, container: str, text: str | None, **note: Any) -> AddAnswer:
     """Add a note and wait until it is searchable."""
     added = await client.add(container, text=text, **note)
     (job,) = await client.wait([added.job_id], timeout_seconds=60)
@@ -267,6 +267,68 @@ async def test_an_expired_note_is_not_found_and_is_deleted(client: AsyncClient) 
         return await hits(client, container, "parking ticket") == []
 
     await eventually(gone, seconds=30, what="the end of the note")
+
+
+async def test_a_conversation_is_continued_by_name_and_its_turns_are_found(
+    client: AsyncClient,
+) -> None:
+    container = await made(client)
+    first = [
+        {
+            "role": "user",
+            "name": "Ada",
+            "content": "The regatta is on the fourth of June.",
+            "time": "2026-05-01T10:00:00Z",
+        },
+        {
+            "role": "assistant",
+            "content": "Noted: regatta on 4 June.",
+            "time": "2026-05-01T10:00:05Z",
+        },
+    ]
+    more = [
+        *first,
+        {
+            "role": "user",
+            "name": "Ada",
+            "content": "The prize is a brass sextant.",
+            "time": "2026-05-01T10:01:00Z",
+        },
+    ]
+    added = await remember(client, container, None, messages=first, name="regatta")
+    again = await remember(client, container, None, messages=more, name="regatta")
+    assert (again.doc_id, again.replaced) == (added.doc_id, None)
+    await settled(client, container)
+    assert len([d async for d in client.documents(container)]) == 1
+    (hit,) = await hits(client, container, "what is the prize, a sextant")
+    assert "brass sextant" in (hit.text or "")
+    assert hit.source_type == "conversation"
+    assert await hits(client, container, "regatta", filters={"meta.speaker": {"contains": "Ada"}})
+
+
+async def test_of_many_who_continue_a_conversation_no_message_is_lost(client: AsyncClient) -> None:
+    container = await made(client)
+    said = [f"Gull number {n} was seen at the quay." for n in range(5)]
+    await asyncio.gather(
+        *(
+            client.add(container, messages=[{"role": "user", "content": one}], name="gulls")
+            for one in said
+        )
+    )
+    await settled(client, container)
+    found = await hits(client, container, "gull number seen at the quay", dedup=False)
+    text = "\n".join(hit.text or "" for hit in found)
+    assert all(one in text for one in said)
+
+
+async def test_a_secret_in_a_note_is_masked_before_it_is_stored(client: AsyncClient) -> None:
+    container = await made(client)
+    secret = "hX7" + "q9Zr2LmPw4Tk8Vb"
+    added = await remember(client, container, f"The router: password = {secret}")
+    assert sum(added.masked.values()) == 1
+    (hit,) = await hits(client, container, "router password")
+    assert secret not in (hit.text or "")
+    assert "[masked: " in (hit.text or "")
 
 
 async def test_the_nearest_notes_are_named_and_not_merged(client: AsyncClient) -> None:

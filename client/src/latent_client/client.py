@@ -153,6 +153,7 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         file_ref: str | None = None,
         uri: str | None = None,
         text: str | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
         title: str | None = None,
         name: str | None = None,
         session: str | None = None,
@@ -168,13 +169,15 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
     ) -> AddAnswer:
-        """Ingest an upload (``file_ref``), a web address (``uri``) or a note (``text``), which ``name`` identifies. With
+        """Ingest an upload (``file_ref``), a web address (``uri``) a note (``text``) or a conversation
+        (``messages``), which ``name`` identifies. With
         ``rebuild``, also if it is unchanged."""
         body = {
             "container_id": container_id,
             "file_ref": file_ref,
             "uri": uri,
             "text": text,
+            "messages": None if messages is None else [dict(message) for message in messages],
             "title": title,
             "name": name,
             "session": session,

@@ -8,21 +8,18 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from latent_core.blobs.port import EMPTY, BlobStore
+from latent_core.blobs.port import BlobStore
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.domain.errors import LatentError, NotFound, Service
 from latent_core.telemetry.metrics import Metrics
-from latent_core.vectors.port import VectorIndex
+from latent_core.vectors.port import NO_COLLECTION, VectorIndex
 from latent_core.wire.doctor import ReadinessAnswer, ServiceState
 
 logger = logging.getLogger(__name__)
 
 PROBE_SECONDS: Final = 2.0
 """A service that does not answer within this time is down."""
-"""Of no bytes: a request for its size reaches the store and reads nothing."""
-NO_COLLECTION: Final = "readiness"
-"""A collection that does not exist. That it does not is an answer, too, and the cheapest one."""
 
 
 class Readiness:
@@ -96,7 +93,7 @@ class Readiness:
             await self._vectors.count(NO_COLLECTION)
 
     async def _minio(self) -> None:
-        await self._blobs.size(EMPTY)
+        await self._blobs.verify()  # also of a bucket that is lost or belongs to another database
 
 
 class _Probe:

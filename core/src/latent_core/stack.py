@@ -39,10 +39,10 @@ from latent_core.domain.errors import (
     Conflict,
     Invalid,
     LatentError,
+    MarkerMismatch,
     Misconfigured,
     NotFound,
-    TimedOut,
-    Unavailable,
+    ReadOnlyStore,
 )
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
@@ -56,6 +56,7 @@ from latent_core.readiness import Readiness
 from latent_core.runtime import failpoint
 from latent_core.runtime.data_directory import owner_of
 from latent_core.runtime.tasks import ended
+from latent_core.search.channel_outages import ChannelOutages
 from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import QueryCache
 from latent_core.search.readable import SearchStores
@@ -71,6 +72,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS = 20
 ENSURE_PAUSE_SECONDS = 5.0
+MAX_ENSURE_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ class Stack:
     """Where users find the token."""
     rerankers: Rerankers = field(default_factory=Rerankers)
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
+    channel_outages: ChannelOutages = field(default_factory=ChannelOutages)
     capacity: CapacityGuard = field(default_factory=CapacityGuard)
     presigner: Presigner | None = None
     """Signs direct links to the S3 server, if users can reach it."""
@@ -128,6 +131,7 @@ class Stack:
             rerankers=self.rerankers,
             queries=queries,
             breakers=self.breakers,
+            channel_outages=self.channel_outages,
         )
 
     @classmethod
@@ -196,37 +200,69 @@ async def _open_database(
     )
     if settings.postgres_dsn is not None:
         await services.enter_async_context(taking_part(db, alone=place.alone))
-    if place.alone and (released := await release_all(db)):
+    if place.alone:
+        await _release_jobs(db)
+    return db
+
+
+async def _release_jobs(db: Database) -> None:
+    """Release the jobs of the last process. Those of a server that accepts reads only are released when their leases
+    have ended."""
+    try:
+        released = await release_all(db)
+    except ReadOnlyStore as error:
+        logger.warning("jobs_not_released", extra={"cause": error.message})
+        return
+    if released:
         logger.info(
             "jobs_released",
             extra={"jobs": released, "cause": "the last process ended while it ran them"},
         )
-    return db
 
 
 async def _ensure_collections(
     services: AsyncExitStack, db: Database, vectors: VectorIndex, *, alone: bool
 ) -> None:
-    """At once; or in the background, while the vector engine is away or full."""
-    try:
-        await ensure_collections(db, vectors, alone=alone)
-    except (TimedOut, Unavailable) as error:
-        if isinstance(error, Misconfigured):
-            raise
-        logger.warning("collections_not_checked", extra={"cause": error.message})
-        task = asyncio.create_task(_ensure_later(db, vectors, alone=alone))
+    """At once; what fails is repeated in the background. ``MarkerMismatch`` stops the start."""
+    cause = await _ensure_failure(db, vectors, alone=alone)
+    if cause is not None:
+        logger.warning("collections_not_checked", extra={"cause": cause})
+        task = asyncio.create_task(_ensure_later(db, vectors, cause, alone=alone))
         services.push_async_callback(ended, task)
 
 
-async def _ensure_later(db: Database, vectors: VectorIndex, *, alone: bool) -> None:
+async def _ensure_later(db: Database, vectors: VectorIndex, cause: str, *, alone: bool) -> None:
+    """Repeat until all collections are there. Logs a cause when it is another one than before."""
+    pause = ENSURE_PAUSE_SECONDS
     while True:
-        await asyncio.sleep(ENSURE_PAUSE_SECONDS)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, MAX_ENSURE_PAUSE_SECONDS)
         try:
-            await ensure_collections(db, vectors, alone=alone)
-        except (TimedOut, Unavailable):
-            continue
-        logger.info("collections_checked")
-        return
+            found = await _ensure_failure(db, vectors, alone=alone)
+        except MarkerMismatch as error:
+            found = error.message
+        except Exception as error:
+            logger.exception("collections_check_failed")
+            found = repr(error)
+        if found is None:
+            logger.info("collections_checked")
+            return
+        if found != cause:
+            logger.warning("collections_not_checked", extra={"cause": found})
+        cause = found
+
+
+async def _ensure_failure(db: Database, vectors: VectorIndex, *, alone: bool) -> str | None:
+    """Why some collections could not be checked or created; None if all are there."""
+    try:
+        failed = await ensure_collections(db, vectors, alone=alone)
+    except MarkerMismatch:
+        raise
+    except LatentError as error:
+        return error.message
+    if not failed:
+        return None
+    return f"{len(failed)} of the collections: {failed[min(failed)].message}"
 
 
 async def _refuse_old(dsn: str) -> None:
@@ -252,11 +288,20 @@ async def _identity(settings: Settings, db: Database) -> tuple[Installation, Mar
         holder = await installation.ensure_installation(conn)
         if settings.qdrant_url is not None or settings.s3_endpoint is not None:
             await installation.check_holder(conn, holder)
-        await placement.set_bound(
-            conn, settings.qdrant_collections if settings.qdrant_url is not None else None
-        )
         used = await installation.has_content(conn)
+    await _store_bound(settings, db)
     return holder, MarkerPolicy.REQUIRE if used else MarkerPolicy.CREATE
+
+
+async def _store_bound(settings: Settings, db: Database) -> None:
+    bound = settings.qdrant_collections if settings.qdrant_url is not None else None
+    try:
+        async with db.transaction() as conn:
+            await placement.set_bound(conn, bound)
+    except ReadOnlyStore as error:  # only new containers need it, and none can be created
+        logger.warning(
+            "collections_bound_not_stored", extra={"bound": bound, "cause": error.message}
+        )
 
 
 async def _check_own_bucket(settings: Settings, db: Database) -> None:

@@ -271,6 +271,27 @@ async def test_a_wrong_bucket_is_refused_and_not_created_when_the_database_lists
     assert list(client.list_objects(address.bucket, recursive=True)) == []
 
 
+@pytest.mark.parametrize("lost", ["bucket", "marker"])
+async def test_readers_of_a_lost_bucket_learn_that_and_not_that_their_blob_is_absent(
+    store: S3BlobStore, address: S3Address, lost: str
+) -> None:
+    sha256, absent = await store.put(b"lost"), sha256_of(b"never stored")
+    assert await store.size(absent) is None
+    client, _ = connect(address)
+    for one in client.list_objects(address.bucket, recursive=True):
+        client.remove_object(address.bucket, str(one.object_name))
+    if lost == "bucket":
+        client.remove_bucket(address.bucket)
+    store._verified_at = float("-inf")  # as after WRITE_CHECK_SECONDS
+    for read in (store.size, store.get, store.local_copy):
+        with pytest.raises(Unavailable, match="bucket"):
+            await read(sha256)
+    with pytest.raises(Unavailable, match="bucket"):
+        await store._run(lambda: store._opened(sha256, 0, 1))  # lost after its size was read
+    with pytest.raises(Unavailable, match="bucket"):
+        await store.verify()
+
+
 async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_original_is(
     store: S3BlobStore, address: S3Address, tmp_path: Path
 ) -> None:

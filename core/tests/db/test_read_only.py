@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.errors import ReadOnlySqlTransaction
 
-from latent_core.db import installation, tokens
+from latent_core.db import installation, placement, tokens
 from latent_core.db.connection import Database
 from latent_core.db.migrate import migrate
 from latent_core.domain.errors import ReadOnlyStore
@@ -18,6 +19,8 @@ from latent_core.domain.job import JobKind
 from latent_core.domain.token import Scope
 from latent_core.queue.context import JobContext
 from latent_core.queue.runner import Runner
+from latent_core.settings import Settings
+from latent_core.stack import Stack
 from latent_core.telemetry import outage
 from tests.support.queue import put, sql, until
 from tests.support.servers.postgres_server import (
@@ -26,6 +29,7 @@ from tests.support.servers.postgres_server import (
     standby,
     wheel_programs,
 )
+from tests.support.servers.qdrant_server import QdrantServer
 
 PROMOTE = "SELECT pg_promote(true, 60)"
 KEEP = "INSERT INTO secrets VALUES (%(name)s, 'x')"
@@ -133,6 +137,49 @@ async def test_a_start_that_has_nothing_to_write_works(dsn: str) -> None:
     set_read_only(dsn, on=False)
 
 
+def on_servers(dsn: str, folder: Path, qdrant: QdrantServer, collections: int = 200) -> Settings:
+    """Of a gateway or worker. The S3 server is away, which stops no start."""
+    return Settings(
+        _env_file=None,
+        data_dir=folder,
+        postgres_dsn=dsn,
+        qdrant_url=qdrant.url,
+        qdrant_collections=collections,
+        s3_endpoint="http://127.0.0.1:9",
+        s3_access_key="key",
+        s3_secret_key="secret",
+    )
+
+
+@pytest.mark.parametrize("collections", [200, 100])
+@pytest.mark.parametrize("name", ["gateway", "worker"])
+async def test_gateways_and_workers_start_also_with_another_setting(
+    dsn: str, tmp_path: Path, name: str, collections: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with QdrantServer() as qdrant:
+        async with Stack.open(on_servers(dsn, tmp_path, qdrant), name=name):
+            pass
+        set_read_only(dsn, on=True)
+        async with Stack.open(on_servers(dsn, tmp_path, qdrant, collections), name=name) as stack:
+            async with stack.db.reading() as conn:
+                assert (await placement.usage(conn)).bound == 200
+            ready, answer = await stack.readiness.answer()
+            assert (ready, answer.services["postgres"]) == (name == "gateway", "read_only")
+        set_read_only(dsn, on=False)
+    refused = [r for r in caplog.records if r.message == "collections_bound_not_stored"]
+    assert len(refused) == (collections != 200)
+
+
+async def test_a_start_with_embedded_stores_works(dsn: str, data_root: Path) -> None:
+    settings = Settings(_env_file=None, data_dir=data_root / "data", postgres_dsn=dsn)
+    async with Stack.open(settings):
+        pass
+    set_read_only(dsn, on=True)
+    async with Stack.open(settings) as stack:
+        assert stack.db.read_only
+    set_read_only(dsn, on=False)
+
+
 async def test_a_worker_logs_the_begin_and_the_end_once_and_works_again(
     dsn: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -164,15 +211,18 @@ async def test_a_worker_logs_the_begin_and_the_end_once_and_works_again(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-async def test_a_real_standby_is_read_only_until_it_is_promoted() -> None:
+async def test_a_real_standby_is_read_only_until_it_is_promoted(tmp_path: Path) -> None:
     binaries = wheel_programs(18)
-    with postgres_server(binaries) as primary:
-        await migrate(primary)
+    with postgres_server(binaries) as primary, QdrantServer() as qdrant:
+        async with Stack.open(on_servers(primary, tmp_path, qdrant), name="gateway"):
+            pass
         with standby(binaries, primary) as dsn:
             async with await Database.open(dsn) as db:
                 await db.ping()
                 assert db.read_only
-                assert await sql(db, "SELECT count(*) AS n FROM secrets") == [{"n": 0}]
+                assert await sql(db, "SELECT count(*) AS n FROM secrets") == [{"n": 1}]
+                async with Stack.open(on_servers(dsn, tmp_path, qdrant), name="gateway"):
+                    pass
                 with pytest.raises(ReadOnlyStore):
                     await keep(db, "a")
                 with psycopg.connect(dsn, autocommit=True) as conn:

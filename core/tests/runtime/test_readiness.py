@@ -18,7 +18,7 @@ from latent_core.blobs.files import FileBlobStore
 from latent_core.blobs.port import BlobStore
 from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
-from latent_core.domain.errors import NotFound, ServiceUnreachable, StoreFull
+from latent_core.domain.errors import Misconfigured, NotFound, ServiceUnreachable, StoreFull
 from latent_core.readiness import Readiness
 from latent_core.telemetry.metrics import Metrics
 from latent_core.vectors.edge.index import EdgeVectorIndex
@@ -54,7 +54,7 @@ class Stores:
         await self._ask("qdrant")
         raise NotFound("there is no such collection")
 
-    async def size(self, _: str) -> None:
+    async def verify(self) -> None:
         await self._ask("minio")
 
     def readiness(
@@ -104,6 +104,16 @@ async def test_searches_are_answered_without_vectors_and_blobs(database: Databas
     value = metrics.registry.get_sample_value
     assert value("latent_service_up", {"service": "postgres"}) == 1
     assert value("latent_service_up", {"service": "minio"}) == 0
+
+
+async def test_a_bucket_that_is_lost_or_belongs_to_another_database_is_down(
+    database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    stores = Stores(trouble={"minio": Misconfigured("the bucket 'b' has no marker")})
+    stores.answers.set()
+    _, answer = await stores.readiness(database).answer()
+    assert answer.services == ALL_WELL | {"minio": "down"}
+    assert "no marker" in vars(caplog.records[-1])["cause"]
 
 
 async def test_a_store_that_hangs_delays_no_answer_and_is_logged_once(

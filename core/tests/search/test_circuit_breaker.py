@@ -112,6 +112,20 @@ async def test_a_service_that_answers_with_errors_is_not_skipped(breaker: Circui
     assert not breaker.is_open
 
 
+async def test_calls_that_alone_are_slow_keep_the_circuit_open_for_no_longer_than_a_probe(
+    breaker: CircuitBreaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    slow, quick = Service(), Service()
+    slow.frozen = True
+    for _ in range(FAILURES):
+        with pytest.raises(TimeoutError):
+            await breaker.run(slow.call, TimeBudget.start(SHORT), object(), quick.call)
+    await until(lambda: not breaker.is_open)
+    assert await search(breaker, quick) == "answer"
+    assert not caplog.records
+
+
 async def test_a_probe_whose_collection_is_gone_closes_the_circuit(breaker: CircuitBreaker) -> None:
     service = Service()
     await opened(breaker, service)
@@ -152,6 +166,7 @@ async def test_one_log_line_when_a_service_goes_and_one_when_it_returns(
     for _ in range(50):
         with pytest.raises(CircuitOpen):
             await search(breaker, service)
+    await until(lambda: service.calls > FAILURES)  # a probe, which is not answered either
     service.frozen = False
     await until(lambda: not breaker.is_open)
     lines = [record for record in caplog.records if record.name.endswith("circuit_breaker")]

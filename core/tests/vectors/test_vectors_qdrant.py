@@ -21,6 +21,7 @@ from latent_core.domain.errors import (
     Conflict,
     Invalid,
     LatentError,
+    MarkerMismatch,
     Misconfigured,
     NotFound,
     OutOfSpace,
@@ -468,6 +469,28 @@ async def test_a_copied_database_is_refused_until_it_adopts_and_then_the_origina
         assert await adopted.count("c_art_text_1") == 1
         await original.close()
         await adopted.close()
+
+
+async def test_a_proxy_that_answers_404_has_not_lost_the_marker() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_art_text_1", 2)
+        server.misbehave(QdrantFault.NO_ROUTE, only="_installation/points")
+        with pytest.raises(ServiceUnreachable, match="not Qdrant that answers") as caught:
+            await index.drop_collection("c_art_text_1")
+        assert (caught.value.transient, caught.value.counts_as_attempt) == (True, False)
+        await index.close()
+
+
+async def test_jobs_wait_while_the_marker_is_missing_or_names_another_holder() -> None:
+    with QdrantServer(api_key=KEY) as server:
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_art_text_1", 2)
+        await index._connection.client.delete_collection(index._connection.marker._name)
+        with pytest.raises(MarkerMismatch, match="no marker") as caught:
+            await index.drop_collection("c_art_text_1")
+        assert (caught.value.transient, caught.value.counts_as_attempt) == (True, False)
+        await index.close()
 
 
 async def test_a_marker_whose_creator_was_killed_halfway_is_completed() -> None:

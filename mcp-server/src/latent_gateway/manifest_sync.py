@@ -18,7 +18,7 @@ import yaml
 
 from latent_core.db import audit, containers
 from latent_core.db.containers import Space
-from latent_core.domain.errors import Invalid, LatentError, OutOfSpace
+from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.manifest.model import Manifest, check_offered
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
@@ -33,10 +33,13 @@ MAX_MANIFESTS: Final = 1000
 
 
 async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]]) -> None:
-    """Create missing containers of the folder's manifests."""
+    """Create missing containers of the folder's manifests, until a service is not available: each of a thousand would
+    wait for it."""
     async with stack.db.transaction() as conn:
         known = await containers.etags(conn)
         deleted = await audit.deleted(conn, [m.id for _, m in manifests if m.id not in known])
+    unavailable: LatentError | None = None
+    postponed: list[str] = []
     for path, manifest in manifests:
         if manifest.id in deleted:
             logger.info(
@@ -48,7 +51,10 @@ async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]
                 },
             )
         elif manifest.id not in known:
-            await _create(stack, path, manifest)
+            if unavailable is not None:
+                postponed.append(path.name)
+                continue
+            unavailable = await _create(stack, path, manifest)
         elif founding.etag(manifest) != known[manifest.id]:
             logger.warning(
                 "manifest_differs",
@@ -58,6 +64,15 @@ async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]
                     "remedy": f"latent container apply {path}",
                 },
             )
+    if unavailable is not None and postponed:
+        logger.warning(
+            "manifests_not_applied",
+            extra={
+                "files": postponed,
+                "cause": unavailable.message,
+                "remedy": "restart the gateway when the service is available, or: latent container create --file FILE",
+            },
+        )
 
 
 def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
@@ -74,7 +89,8 @@ def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
     return list(found.values())
 
 
-async def _create(stack: Stack, path: Path, manifest: Manifest) -> None:
+async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError | None:
+    """Create the container. Returns the error of a service that is not available for others either."""
     try:
         for issue in check_offered(manifest, stack.settings.blob_bucket):
             logger.warning(
@@ -91,8 +107,11 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> None:
         )
     except LatentError as error:
         logger.warning("manifest_not_applied", extra={"file": path.name, "cause": error.message})
-    else:
-        logger.info("container_created", extra={"container_id": manifest.id, "file": path.name})
+        # A setting that is missing may concern this container only.
+        waits = isinstance(error, TimedOut | Unavailable) and error.transient
+        return error if waits else None
+    logger.info("container_created", extra={"container_id": manifest.id, "file": path.name})
+    return None
 
 
 EVAL_TEMPLATE: Final[dict[str, Any]] = {

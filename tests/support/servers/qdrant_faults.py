@@ -44,6 +44,8 @@ class QdrantFault(StrEnum):
     TIMED_OUT = "timed_out"
     BAD_GATEWAY = "bad_gateway"
     """A proxy before the server."""
+    NO_ROUTE = "no_route"
+    """A proxy that knows no server while it is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,5 +106,6 @@ REFUSALS: Final[dict[QdrantFault, FakeRefusal]] = {
     QdrantFault.TIMED_OUT: FakeRefusal(
         408, "Timeout: Timeout error: Operation 'Count' timed out after 2s"
     ),
+    QdrantFault.NO_ROUTE: FakeRefusal(404, "404 page not found", plain=True),
     QdrantFault.BAD_GATEWAY: FakeRefusal(502, "<html><h1>502 Bad Gateway</h1></html>", plain=True),
 }

@@ -198,6 +198,35 @@ async def test_a_container_that_outgrows_a_shared_collection_moves_without_embed
     assert await harness.work(JobKind.REFRESH) == []
 
 
+@pytest.mark.parametrize("documents", [0, 3])
+@pytest.mark.parametrize(
+    "vectors",
+    [{"own_collection": True}, {"shards": 2}, {"replicas": 2}, {"quantization": "none"}],
+    ids=lambda vectors: next(iter(vectors)),
+)
+async def test_a_container_whose_manifest_is_given_its_own_collection_later_moves_there(
+    harness: WorkerHarness, vectors: dict[str, Any], documents: int
+) -> None:
+    await created(harness, "second")
+    before = await created(harness, "third")
+    await created(harness, "fourth")
+    for n in range(documents):
+        await harness.add(f"{n}.txt", f"third lamp {n} is lit".encode(), container="third")
+    assert await harness.work() == []
+    changed = manifest("third", vectors=vectors)
+    async with harness.stack.db.transaction() as conn:
+        new_etag = founding.etag(changed)
+        assert await containers.update_manifest(conn, changed, new_etag, before.etag)
+    await maintenance.look(harness.deps.settings, harness.stack)
+    assert await harness.work(JobKind.REFRESH) == []
+    after = await read(harness, "third")
+    assert after.space.shared is None
+    assert len(await found(harness, "third", "lamp")) == documents
+    assert (await read(harness, "fourth")).space.shared is not None
+    await maintenance.look(harness.deps.settings, harness.stack)
+    assert await harness.work(JobKind.REFRESH) == []
+
+
 async def test_searches_and_ingests_during_a_move_see_every_document_once(
     harness: WorkerHarness,
 ) -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from latent_core.domain.ids import Sha256
 from latent_core.domain.installation import MarkerPolicy
-
-EMPTY: Final = Sha256("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-"""The hash of no bytes, to ask a store whether it answers."""
 
 
 class BlobStore(Protocol):
@@ -59,7 +56,7 @@ class BlobStore(Protocol):
         ...
 
     async def verify(self) -> None:
-        """``Misconfigured`` unless the store is this installation's, read now."""
+        """``MarkerMismatch`` unless the store is this installation's, read now."""
         ...
 
     async def close(self) -> None: ...

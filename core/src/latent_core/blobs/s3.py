@@ -163,7 +163,7 @@ class S3BlobStore(BlobStore):
         installation: Installation,
         policy: MarkerPolicy = MarkerPolicy.REQUIRE,
     ) -> Self:
-        """``Unavailable`` when the server refuses the key, ``Misconfigured`` when the bucket lacks the installation's
+        """``Unavailable`` when the server refuses the key, ``MarkerMismatch`` when the bucket lacks the installation's
         marker or it names another holder. ``policy`` says whether to create bucket and marker. A server that is down or
         full is checked before the first call that it answers instead, except by ``latent adopt``, which needs it now."""
         store = cls(S3Server(address, tmp), address.bucket, installation, policy)
@@ -376,7 +376,7 @@ class S3BlobStore(BlobStore):
             answer.release_conn()
 
     def _verify(self, max_age_seconds: float = 0.0) -> None:
-        """``Misconfigured`` unless the marker names this holder, read at most ``max_age_seconds`` ago."""
+        """``MarkerMismatch`` unless the marker names this holder, read at most ``max_age_seconds`` ago."""
         if time.monotonic() - self._verified_at < max_age_seconds:
             return
         self._installation.check(self._marker(), self._place)
@@ -404,6 +404,9 @@ class S3BlobStore(BlobStore):
             return self._client.stat_object(self._bucket, self._blob_key(sha256)).size
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
+                self._verify(
+                    WRITE_CHECK_SECONDS
+                )  # the answer to a HEAD does not name a lost bucket
                 return None
             raise
 
@@ -412,6 +415,7 @@ class S3BlobStore(BlobStore):
             return self._client.get_object(self._bucket, self._blob_key(sha256), start, length)
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
+                self._verify(WRITE_CHECK_SECONDS)
                 raise _absent(sha256) from exc
             raise
 

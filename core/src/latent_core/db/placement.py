@@ -18,17 +18,22 @@ LOCK_KEY: Final = 0x6C6174656E742E70  # "latent.p"
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(%(key)s)"
 
-SET_BOUND: Final = "UPDATE installation SET max_collections = %(max)s WHERE max_collections IS DISTINCT FROM %(max)s"
+SELECT_BOUND: Final = "SELECT max_collections FROM installation"
+SET_BOUND: Final = "UPDATE installation SET max_collections = %(max)s"
 
-# A layout of its own (shards, replicas, quantization) needs a collection of its own. Two spaces of one container have
-# points with the same ids, so they never share a collection.
-MAY_SHARE: Final = """
+# A layout of its own (shards, replicas, quantization) needs a collection of its own.
+_NEEDS_ITS_OWN: Final = """(
+    coalesce(c.manifest #>> '{vectors,own_collection}', 'false') <> 'false'
+    OR c.manifest #>> '{vectors,quantization}' IS NOT NULL
+    OR coalesce(c.manifest #>> '{vectors,shards}', '1') <> '1'
+    OR coalesce(c.manifest #>> '{vectors,replicas}', '1') <> '1'
+)"""
+
+# Two spaces of one container have points with the same ids, so they never share a collection.
+MAY_SHARE: Final = f"""
 SELECT i.max_collections IS NOT NULL
    AND (SELECT count(*) FROM spaces s WHERE s.shared IS NULL AND s.collection_id IS NULL) >= i.max_collections
-   AND coalesce(c.manifest #>> '{vectors,own_collection}', 'false') = 'false'
-   AND c.manifest #>> '{vectors,quantization}' IS NULL
-   AND coalesce(c.manifest #>> '{vectors,shards}', '1') = '1'
-   AND coalesce(c.manifest #>> '{vectors,replicas}', '1') = '1'
+   AND NOT {_NEEDS_ITS_OWN}
    AND coalesce((SELECT k.live_chunks FROM keyword_stats k WHERE k.container_id = c.id), 0) < %(max_points)s
    AND NOT EXISTS (SELECT 1 FROM spaces s WHERE s.container_id = c.id AND s.shared = %(name)s) AS may_share
 FROM installation i, containers c
@@ -42,17 +47,19 @@ SELECT (SELECT count(*) FROM spaces s WHERE s.shared IS NULL AND s.collection_id
        (SELECT i.max_collections FROM installation i) AS bound
 """
 
-# The windows of chunks are the points; containers far below the limit are not counted.
-OUTGROWN: Final = """
+# By its manifest, which may have changed since the space was made, or by its size. The windows of chunks are the points;
+# containers far below the limit are not counted.
+OUTGROWN: Final = f"""
 SELECT c.id FROM containers c
 JOIN spaces s ON s.id = c.live_space
-JOIN keyword_stats k ON k.container_id = c.id
+LEFT JOIN keyword_stats k ON k.container_id = c.id
 WHERE s.shared IS NOT NULL AND s.collection_id IS NULL AND s.adapter_id IS NULL AND c.deleted_at IS NULL
   AND c.state = 'active'
-  AND k.live_chunks > %(max_points)s / 8
-  AND (SELECT sum(h.windows) FROM documents d
-       JOIN chunks h ON h.doc_id = d.id AND h.generation = d.live_generation
-       WHERE d.container_id = c.id AND d.deleted_at IS NULL) > %(max_points)s
+  AND ({_NEEDS_ITS_OWN}
+       OR (k.live_chunks > %(max_points)s / 8
+           AND (SELECT sum(h.windows) FROM documents d
+                JOIN chunks h ON h.doc_id = d.id AND h.generation = d.live_generation
+                WHERE d.container_id = c.id AND d.deleted_at IS NULL) > %(max_points)s))
 ORDER BY c.id
 """
 
@@ -70,8 +77,10 @@ class CollectionUsage:
 
 
 async def set_bound(conn: Connection, max_collections: int | None) -> None:
-    """The bound for all processes of the installation."""
-    await conn.execute(SET_BOUND, {"max": max_collections})
+    """The bound for all processes of the installation. Read first, for a server that accepts reads only."""
+    stored = await only_row(await conn.execute(SELECT_BOUND))
+    if stored["max_collections"] != max_collections:
+        await conn.execute(SET_BOUND, {"max": max_collections})
 
 
 async def place(
@@ -90,6 +99,7 @@ async def usage(conn: Connection) -> CollectionUsage:
 
 
 async def outgrown(conn: Connection) -> list[str]:
-    """Active containers in shared collections with more than ``MAX_SHARED_POINTS`` points."""
+    """Active containers in shared collections with more than ``MAX_SHARED_POINTS`` points, or with a manifest that names
+    a collection or layout of its own."""
     cursor = await conn.execute(OUTGROWN, {"max_points": MAX_SHARED_POINTS})
     return [row["id"] for row in await cursor.fetchall()]

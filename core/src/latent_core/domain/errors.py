@@ -16,6 +16,7 @@ LatentError
 │   │   └── ConnectionClosed   or closed the connection
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
+│   │   └── MarkerMismatch  its marker is missing or names another holder
 │   ├── DamagedBlob    stored bytes do not match their hash
 │   ├── ReadOnlyStore  a store accepts reads only
 │   └── OutOfSpace     507, too little free space
@@ -24,8 +25,8 @@ LatentError
     └── UpstreamTimeout   a backing service did not answer this request
 
 A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
-not count, since the request is not their cause: ``ServiceUnreachable``, ``ReadOnlyStore``, ``UpstreamOverload``,
-``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` or a closed connection while no other call to that service
+not count, since the request is not their cause: ``ServiceUnreachable``, ``MarkerMismatch``, ``ReadOnlyStore``,
+``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` or a closed connection while no other call to that service
 succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
@@ -187,6 +188,14 @@ class Misconfigured(Unavailable):
     """An external service refuses all requests until a person changes the setting that the message names."""
 
     transient = False
+
+
+class MarkerMismatch(Misconfigured):
+    """The marker of an installation on a server is missing, or names another holder. It stops a start. Transient, since a
+    person may restore the data or the setting: jobs wait for that."""
+
+    transient = True
+    counts_as_attempt = False
 
 
 class DamagedBlob(Unavailable):

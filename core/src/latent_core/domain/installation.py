@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from latent_core.domain.errors import Misconfigured
+from latent_core.domain.errors import MarkerMismatch
 
 WRITE_CHECK_SECONDS: Final = 10.0
 """Writes rely on a marker that was read this long ago at most. Removals read it each time."""
@@ -39,9 +39,9 @@ class Installation:
         return json.dumps({"installation": self.id, "holder": self.holder}).encode()
 
     def check(self, found: bytes | None, place: str) -> None:
-        """``Misconfigured`` unless ``found``, the content of the marker in ``place``, names this holder."""
+        """``MarkerMismatch`` unless ``found``, the content of the marker in ``place``, names this holder."""
         if found is None:
-            raise Misconfigured(
+            raise MarkerMismatch(
                 f"{place} has no marker of installation {self.id} (database {self.holder}), but the database lists "
                 "data. Check the address and the name. If they are right and the data there is lost, run "
                 "`latent adopt`, then `latent doctor --repair`",
@@ -49,7 +49,7 @@ class Installation:
             )
         holder = holder_of(found)
         if holder != self.holder:
-            raise Misconfigured(
+            raise MarkerMismatch(
                 f"{place} has data of installation {self.id} that belongs to database {holder}, not to this one "
                 f"({self.holder}), which is a copy. To move the installation to this database, stop the other "
                 "processes and run `latent adopt`",

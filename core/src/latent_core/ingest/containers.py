@@ -13,7 +13,14 @@ from latent_core.db.blobs import blobs as blob_rows
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.transfer import import_rows
-from latent_core.domain.errors import Conflict, Invalid, LatentError
+from latent_core.domain.errors import (
+    Conflict,
+    Invalid,
+    LatentError,
+    MarkerMismatch,
+    ServiceUnreachable,
+    TimedOut,
+)
 from latent_core.domain.ids import SHARED
 from latent_core.domain.installation import MarkerPolicy
 from latent_core.domain.manifest.model import Manifest
@@ -98,8 +105,11 @@ async def prepare_bucket(db: Database, blobs: BlobStores, manifest: Manifest) ->
     return bucket
 
 
-async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -> None:
-    """Create the collections that are missing after a crash between the two stores.
+async def ensure_collections(
+    db: Database, index: VectorIndex, *, alone: bool
+) -> dict[str, LatentError]:
+    """Create the collections that are missing after a crash between the two stores. Returns the errors of single
+    collections by name; ``MarkerMismatch``, ``ServiceUnreachable`` and ``TimedOut`` concern all and are raised.
 
     Collections without an owner are dropped only if we are ``alone`` with the engine. On a server they may belong to
     rows that the database has lost, and a start must not destroy data: ``latent doctor`` lists them.
@@ -114,11 +124,17 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
         wanting = [s for s in spaces if s.collection() not in present]
         there = await containers.find(conn, [s.container_id for s in wanting])
     concurrent = asyncio.Semaphore(CONCURRENT_CHECKS)
+    failed: dict[str, LatentError] = {}
 
     async def ensure(space: Space) -> None:
         async with concurrent:
             layout = layout_of(there[space.container_id].manifest)
-            await index.create_collection(space.collection(), space.dims, layout)
+            try:
+                await index.create_collection(space.collection(), space.dims, layout)
+            except (MarkerMismatch, ServiceUnreachable, TimedOut):
+                raise
+            except LatentError as error:
+                failed[space.collection()] = error
 
     await all_or_first_failure(
         ensure(space)
@@ -128,9 +144,10 @@ async def ensure_collections(db: Database, index: VectorIndex, *, alone: bool) -
     strange = [name for name in listed if name.startswith((OURS, SHARED)) and name not in owned]
     if strange and not alone:
         logger.warning("unowned_collections", extra={"collections": strange})
-        return
+        return failed
     for name in strange:
         await index.drop_collection(name)
+    return failed
 
 
 def layout_of(manifest: Manifest) -> CollectionLayout:

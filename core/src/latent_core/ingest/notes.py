@@ -37,6 +37,8 @@ class NewNote:
     """Accept only if this is the current version; ``NEVER``: only if there is none."""
     supersedes: UUID | None = None
     may_replace_others: bool = False
+    continues: bool = False
+    """Its content includes the former one: no version of that is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ async def accept_note(conn: Connection, note: NewNote) -> AcceptedNote:
     same = exists and current is not None and current.accepted_sha256 == note.sha256
     version = current.version + (not same) if current is not None else 1
     replaced = None
-    if current is not None and exists and not same:
+    if current is not None and exists and not same and not note.continues:
         replaced = await _keep_former(conn, note, current)
     # The author of a text that is there already stays who first wrote it.
     writing = None if same else PayloadAuthorship.of(note.author, note.source.expires_at)

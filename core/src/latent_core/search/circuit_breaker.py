@@ -1,7 +1,8 @@
 """Circuit breakers: a search skips a service that does not answer, instead of waiting for it until its deadline.
 
-When the calls of ``FAILURES`` searches in a row are not answered, the circuit opens, and the last of them is repeated
-in the background until it is answered. An answer with an error is an answer: it concerns one request, not the service.
+When the calls of ``FAILURES`` searches in a row are not answered, the circuit opens, and the service is probed in the
+background until it answers: at once, since only these calls may be slow, then after each pause. An answer with an error
+is an answer: it concerns one request, not the service.
 """
 
 from __future__ import annotations
@@ -46,9 +47,17 @@ class CircuitBreaker:
     def is_open(self) -> bool:
         return self._probe is not None and not self._probe.done()
 
-    async def run(self, call: Call[T], budget: TimeBudget, search: object) -> T:
+    async def run(
+        self,
+        call: Call[T],
+        budget: TimeBudget,
+        search: object,
+        probe: Call[object] | None = None,
+    ) -> T:
         """The result of ``call``. ``CircuitOpen`` at once while the circuit is open; ``TimeoutError`` when ``budget``
-        is over. ``search`` identifies the search: its failures in several containers count once."""
+        is over. ``search`` identifies the search: its failures in several containers count once. ``probe``: a cheap
+        call of the same service; default ``call``."""
+        probe = probe or call
         if self.is_open:
             self._skipped += 1
             raise CircuitOpen(
@@ -59,11 +68,11 @@ class CircuitBreaker:
             async with budget.limit():
                 answer = await call(budget)
         except UNANSWERED as error:
-            self._failed(call, budget.seconds, search, error)
+            self._failed(probe, budget.seconds, search, error)
             raise
         except asyncio.CancelledError:
             if budget.is_over:  # the deadline of an outer block, at the same time as ours
-                self._failed(call, budget.seconds, search, TimeoutError())
+                self._failed(probe, budget.seconds, search, TimeoutError())
             raise
         except LatentError:
             self._failed_searches.clear()
@@ -77,45 +86,55 @@ class CircuitBreaker:
             with suppress(asyncio.CancelledError):
                 await self._probe
 
-    def _failed(self, call: Call[T], seconds: float, search: object, error: Exception) -> None:
+    def _failed(
+        self, probe: Call[object], seconds: float, search: object, error: Exception
+    ) -> None:
         if not any(search is earlier for earlier in self._failed_searches):
             self._failed_searches.append(search)
         if len(self._failed_searches) < FAILURES or self.is_open:
             return
         self._skipped, self._opened_at = 0, time.monotonic()
-        self._probe = asyncio.create_task(self._probing(call, seconds))
-        logger.warning(
-            "circuit_opened",
-            extra={
-                "service": self._service,
-                "searches": len(self._failed_searches),
-                "cause": str(error) or f"no answer within {seconds:g} s",
-            },
-        )
+        cause = str(error) or f"no answer within {seconds:g} s"
+        self._probe = asyncio.create_task(self._probing(probe, seconds, cause))
 
-    async def _probing(self, call: Call[T], seconds: float) -> None:
-        """Repeat ``call`` until it is answered within ``seconds``; then close the circuit."""
-        while True:
-            await asyncio.sleep(self._pause_seconds)
-            try:
-                budget = TimeBudget.start(seconds)
-                async with budget.limit():
-                    await call(budget)
-                break
-            except UNANSWERED:
-                continue
-            except LatentError:  # an answer, such as that the collection is gone
-                break
+    async def _probing(self, probe: Call[object], seconds: float, cause: str) -> None:
+        """Call ``probe`` until it is answered within ``seconds``; then close the circuit. A circuit that the first one
+        closes is not worth a line in the log."""
+        answered = await _is_answered(probe, seconds)
+        if not answered:
+            logger.warning(
+                "circuit_opened",
+                extra={
+                    "service": self._service,
+                    "searches": len(self._failed_searches),
+                    "cause": cause,
+                },
+            )
+            while not answered:
+                await asyncio.sleep(self._pause_seconds)
+                answered = await _is_answered(probe, seconds)
+            logger.info(
+                "circuit_closed",
+                extra={
+                    "service": self._service,
+                    "skipped": self._skipped,
+                    "seconds": round(time.monotonic() - self._opened_at, 1),
+                },
+            )
         self._probe = None
         self._failed_searches.clear()
-        logger.info(
-            "circuit_closed",
-            extra={
-                "service": self._service,
-                "skipped": self._skipped,
-                "seconds": round(time.monotonic() - self._opened_at, 1),
-            },
-        )
+
+
+async def _is_answered(probe: Call[object], seconds: float) -> bool:
+    budget = TimeBudget.start(seconds)
+    try:
+        async with budget.limit():
+            await probe(budget)
+    except UNANSWERED:
+        return False
+    except LatentError:  # an answer, such as that there is no such collection
+        return True
+    return True
 
 
 class CircuitBreakers:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -31,9 +30,8 @@ from latent_core.search.rounds import (
     vector_channel,
 )
 from latent_core.search.time_budget import ContainerBudget
+from latent_core.vectors.port import NO_COLLECTION
 from latent_core.wire.search import ContainerStatus
-
-logger = logging.getLogger(__name__)
 
 STUBBORN_ROUND: Final = 3
 
@@ -305,6 +303,7 @@ class ContainerSearch:
             lambda _: vector_channel(index, container, vector, depth, allowed),
             self._budget.channels,
             self._plan,
+            lambda _: index.count(NO_COLLECTION),
         )
 
     async def _guarded(
@@ -314,27 +313,20 @@ class ContainerSearch:
         begun = perf_counter()
         try:
             async with self._budget.channels.limit():
-                return await search
+                found = await search
         except TimeoutError:
             late = "The deadline passed before it finished; its candidates are missing."
             self._report(IssueCode.TIMEOUT, late, name)
         except LatentError as error:
             self._report(error.code, error.message, name)
             if not isinstance(error, UNANSWERED):  # which the circuit breaker logs once
-                self._log_failure(name, error)
+                self._stores.channel_outages.failed(name, self._part.container.id, error)
+        else:
+            self._stores.channel_outages.succeeded(name)
+            return found
         finally:
             self.result.add_timing(name, perf_counter() - begun)
         return None
-
-    def _log_failure(self, channel: str, error: LatentError) -> None:
-        logger.warning(
-            "channel_failed",
-            extra={
-                "container_id": self._part.container.id,
-                "channel": channel,
-                "cause": error.message,
-            },
-        )
 
     def _report(self, code: IssueCode, message: str, channel: str | None = None) -> None:
         container = self._part.container.id

@@ -12,6 +12,7 @@ from latent_core.bm25.port import KeywordIndex
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container
 from latent_core.models.rerank.resolve import Rerankers
+from latent_core.search.channel_outages import ChannelOutages
 from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import EmbedderLookup, QueryCache
 from latent_core.vectors.port import VectorIndex
@@ -34,3 +35,4 @@ class SearchStores:
     queries: QueryCache
     breakers: CircuitBreakers
     """Of the services that searches wait for."""
+    channel_outages: ChannelOutages

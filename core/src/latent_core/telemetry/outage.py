@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Final
 
 QUIET_SECONDS: Final = 1.0
@@ -11,13 +12,22 @@ QUIET_SECONDS: Final = 1.0
 
 
 class OutageLog:
-    """The outages of one kind of call. ``failed`` and ``recovered`` are the names of the two log events.
+    """The outages of one kind of call. ``failed`` and ``recovered`` are the names of the two log events, ``details``
+    are fields of both.
 
     Threads may share it: the worst that a race costs is a second line.
     """
 
-    def __init__(self, logger: logging.Logger, *, failed: str, recovered: str) -> None:
+    def __init__(
+        self,
+        logger: logging.Logger,
+        *,
+        failed: str,
+        recovered: str,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
         self._logger: Final = logger
+        self._details: Final = dict(details or {})
         self._failed: Final = failed
         self._recovered: Final = recovered
         self._since: float | None = None
@@ -39,7 +49,7 @@ class OutageLog:
         """An outage was noticed without a failed call."""
         if self._since is None:
             self._since, self._failures = time.monotonic(), 0
-            self._logger.warning(self._failed, extra={"cause": cause})
+            self._logger.warning(self._failed, extra=self._details | {"cause": cause})
 
     def succeeded(self) -> None:
         """A call succeeded. Logs the length of the outage if that ends one."""
@@ -48,5 +58,6 @@ class OutageLog:
             self._since = None
             self._logger.info(
                 self._recovered,
-                extra={"failures": self._failures, "seconds": round(now - since, 1)},
+                extra=self._details
+                | {"failures": self._failures, "seconds": round(now - since, 1)},
             )

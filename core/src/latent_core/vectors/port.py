@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import PointId
+
+NO_COLLECTION: Final = "readiness"
+"""A collection that does not exist. That it does not is an answer, too, and the cheapest one."""
 
 
 @dataclass(frozen=True, slots=True)

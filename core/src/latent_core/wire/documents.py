@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.conversation import MAX_MESSAGES, Message
 from latent_core.domain.document import DocumentView
 from latent_core.domain.note import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from latent_core.domain.text import Meta, Text
@@ -25,8 +26,11 @@ class AddBody(RequestBody):
     file_ref: Annotated[Text | None, Field(max_length=MAX_PATH)] = None
     text: Annotated[str | None, Field(min_length=1, max_length=MAX_TEXT_CHARS)] = None
     """A note in Markdown, instead of a source."""
+    messages: Annotated[list[Message] | None, Field(min_length=1, max_length=MAX_MESSAGES)] = None
+    """A conversation, instead of a source. Under the ``name`` of a running one they continue it: messages that it has
+    already are not added again."""
     title: Annotated[Text | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
-    """Of a note."""
+    """Of a note or conversation."""
     name: Annotated[Text | None, Field(min_length=1, max_length=MAX_NAME_CHARS)] = None
     """Of a note: adding another text under the same name replaces it and keeps the former one as a version. Default:
     derived from the text."""

@@ -88,7 +88,7 @@ async def accepted(
     body: AddBody, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
 ) -> AddAnswer:
     """The stored document and its job; after ``wait_seconds`` at most, with whether it is searchable."""
-    if body.text is not None:
+    if body.text is not None or body.messages is not None:
         answer = await accept_text(body, shared, caller, request_id, links)
     else:
         _check_no_note_fields(body)

@@ -107,6 +107,27 @@ async def locked(conn: Connection, ids: Sequence[UUID], name: UUID) -> dict[UUID
         return {row.id: row for row in await cursor.fetchall()}
 
 
+CURRENT: Final = """
+SELECT version, accepted_sha256, mime FROM documents
+WHERE id = %(id)s AND deleted_at IS NULL AND accepted_sha256 IS NOT NULL
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentText:
+    """The newest accepted content of a name."""
+
+    version: int
+    accepted_sha256: str
+    mime: str
+
+
+async def current(conn: Connection, doc_id: UUID) -> CurrentText | None:
+    async with conn.cursor(row_factory=class_row(CurrentText)) as cursor:
+        await cursor.execute(CURRENT, {"id": doc_id})
+        return await cursor.fetchone()
+
+
 async def waiting(conn: Connection, doc_id: UUID, sha256: str) -> dict[str, Any] | None:
     """The payload of the job that has yet to ingest that text; None if the text is live."""
     row = await (await conn.execute(WAITING, {"id": doc_id, "sha256": sha256})).fetchone()

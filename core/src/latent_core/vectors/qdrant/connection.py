@@ -67,7 +67,7 @@ class QdrantConnection:
         self._health = ServiceHealth("qdrant")
 
     async def open(self) -> None:
-        """``Invalid`` when the server is unsuitable, ``Misconfigured`` when its collections belong to another holder,
+        """``Invalid`` when the server is unsuitable, ``MarkerMismatch`` when its collections belong to another holder,
         ``ServiceUnreachable`` when it refuses the key. A server that is down or full is checked before the first
         call that it answers instead, except by ``latent adopt``, which needs it now."""
         try:
@@ -95,7 +95,7 @@ class QdrantConnection:
             yield
 
     async def verify(self, max_age_seconds: float = 0.0) -> None:
-        """``Misconfigured`` if another database now holds this installation."""
+        """``MarkerMismatch`` if another database now holds this installation."""
         async with self.call(""):
             await self.marker.verify(max_age_seconds)
 

@@ -67,6 +67,7 @@ _CLUSTER: Final = (
     "transport error",
     "pre-condition failure",
 )
+_NOT_FOUND: Final = "Not found:"
 _TIMED_OUT: Final = ("timeout error", "timed out")
 _NODE: Final = re.compile(r"https?://[^\s\"',)]+|\b\d{1,3}(?:\.\d{1,3}){3}:\d+")
 
@@ -107,6 +108,11 @@ def mapped_errors(collection: str, seconds: float, health: ServiceHealth) -> Ite
         raise Unavailable(f"Qdrant failed: {exc}") from exc
 
 
+def is_not_found(exc: UnexpectedResponse) -> bool:
+    """Whether the server itself says that a collection does not exist."""
+    return exc.status_code == 404 and _message(exc.content).startswith(_NOT_FOUND)
+
+
 def _late(seconds: float, health: ServiceHealth) -> LatentError:
     return health.timeout(f"Qdrant did not answer within {seconds:g} s")
 
@@ -143,7 +149,7 @@ def _refused(status: int, message: str, collection: str, health: ServiceHealth) 
             return ServiceUnreachable(
                 f"Qdrant does not permit this with the key in LLC_QDRANT_API_KEY: {message}"
             )
-        case 404 if message.startswith("Not found:"):
+        case 404 if message.startswith(_NOT_FOUND):
             return NotFound(f"vector collection {collection} does not exist", **details)
         case 408:
             return health.timeout(f"Qdrant gave up waiting: {message}")

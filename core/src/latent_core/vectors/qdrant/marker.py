@@ -10,6 +10,7 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
 from latent_core.domain.installation import Installation, MarkerPolicy
+from latent_core.vectors.qdrant.errors import is_not_found
 
 MARKER: Final = "installation"
 """The collection's name below the prefix; collections of vectors start with ``c_``."""
@@ -36,7 +37,7 @@ class QdrantMarker:
         await self.verify()
 
     async def verify(self, max_age_seconds: float = 0.0) -> None:
-        """``Misconfigured`` unless the marker names this holder, read at most ``max_age_seconds`` ago."""
+        """``MarkerMismatch`` unless the marker names this holder, read at most ``max_age_seconds`` ago."""
         if time.monotonic() - self._verified_at < max_age_seconds:
             return
         self._installation.check(await self._read(), "the Qdrant server (LLC_QDRANT_URL)")
@@ -46,7 +47,7 @@ class QdrantMarker:
         try:
             records = await self._client.retrieve(self._name, [_POINT], with_payload=[_FIELD])
         except UnexpectedResponse as exc:
-            if exc.status_code == 404:
+            if is_not_found(exc):  # and not a proxy that answers 404 while the server is away
                 return None
             raise
         return str((records[0].payload or {}).get(_FIELD)).encode() if records else None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from latent_core.domain.conversation import MAX_MESSAGES
 from latent_core.domain.errors import Invalid
 from latent_core.domain.note import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from latent_core.domain.text import Meta, Text
@@ -26,6 +27,13 @@ class AddArguments(Arguments):
     container_id: ContainerId
     text: Annotated[
         str | None, Field(max_length=MAX_TEXT_CHARS, description="A note in Markdown.")
+    ] = None
+    messages: Annotated[
+        list[dict[str, Any]] | None,
+        Field(
+            max_length=MAX_MESSAGES,
+            description="Or a conversation: [{role, name, content, time}]. Under a known name they continue it.",
+        ),
     ] = None
     title: Annotated[Text | None, Field(max_length=MAX_NAME_CHARS, description="Of the note.")] = (
         None
