@@ -720,9 +720,51 @@ async def test_writes_keep_below_a_rate_limit_and_wait_when_it_is_reached() -> N
             await index.upsert("c_slow", points)
         now += 60
         await index.upsert("c_slow", points_of(random_vectors(20, 4, seed=2), doc="other"))
+        await index.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_purge_above_a_rate_limit_is_done_in_parts_over_several_attempts(
+    known: bool,
+) -> None:
+    now = 0.0
+    with QdrantServer(api_key=KEY) as server:
+        server.engine = FakeQdrantEngine(clock=lambda: now)
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        await index.create_collection("c_slow", 4)
+        await index.upsert("c_slow", points_of(random_vectors(25, 4, seed=1)))
+        await index.upsert("c_slow", points_of(random_vectors(5, 4, seed=2), doc="other"))
+        server.engine.strict = models.StrictModeConfig(
+            enabled=True, write_rate_limit=10, max_query_limit=5
+        )
+        if known:
+            index._collections.forget("c_slow")
+        for left in (15, 5):
+            with pytest.raises(UpstreamOverload, match="Write rate limit"):
+                await index.delete("c_slow", named("doc"))
+            assert await index.count("c_slow", doc_id=named("doc")) == left
+            now += 60
+        assert await index.delete("c_slow", named("doc")) == 5
+        assert await index.count("c_slow") == 5
+        await index.close()
+
+
+async def test_the_points_of_a_container_above_a_rate_limit_are_dropped_in_parts() -> None:
+    now = 0.0
+    with QdrantServer(api_key=KEY) as server:
+        server.engine = FakeQdrantEngine(clock=lambda: now)
+        index = await QdrantVectorIndex.open(address(server), OURS, MarkerPolicy.CREATE)
+        one, other = "s_shared/c_one_text_1", "s_shared/c_other_text_1"
+        for name in (one, other):
+            await index.create_collection(name, 4)
+            await index.upsert(name, points_of(random_vectors(15, 4, seed=1), doc=name))
         server.engine.strict = models.StrictModeConfig(enabled=True, write_rate_limit=10)
-        with pytest.raises(Misconfigured, match=r"raise .*write_rate_limit"):
-            await index.delete("c_slow", named("doc"))  # 20 points by one filter
+        with pytest.raises(UpstreamOverload, match="Write rate limit"):
+            await index.drop_collection(one)
+        now += 60
+        await index.drop_collection(one)
+        assert await index.collections() == [other]
+        assert await index.count(other) == 15
         await index.close()
 
 

@@ -57,6 +57,8 @@ class StrictModeLimits:
     hnsw_ef: int | None = None
     oversampling: float | None = None
     upsert: int | None = None
+    write: int | None = None
+    """Points that one request may write or delete."""
     retrieve: int | None = None
     condition: int | None = None
     """Ids per filter."""
@@ -76,6 +78,7 @@ class StrictModeLimits:
             hnsw_ef=config.get("search_max_hnsw_ef"),
             oversampling=config.get("search_max_oversampling"),
             upsert=min((limit for limit in written if limit is not None), default=None),
+            write=config.get("write_rate_limit"),
             retrieve=retrieve,
             condition=config.get("condition_max_size"),
             timeout=config.get("max_timeout"),

@@ -7,7 +7,7 @@ nearest points with high recall, not with certainty.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Self
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from qdrant_client import models
 
 from latent_core.domain.chunk import Vector
-from latent_core.domain.errors import Invalid, NotFound, Unavailable
+from latent_core.domain.errors import Invalid, Misconfigured, NotFound, Unavailable
 from latent_core.domain.ids import PointId
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
@@ -311,8 +311,14 @@ class QdrantVectorIndex:
 
     async def _count_ids(self, collection: str, chosen: models.Filter | None) -> int:
         """For a server whose strict mode refuses exact counts: by listing the ids."""
-        limit = capped(_POINTS_PER_SCROLL, (await self._collections.limits(collection)).query)
-        counted, start = 0, 0
+        return sum([len(ids) async for ids in self._id_pages(collection, chosen)])
+
+    async def _id_pages(
+        self, collection: str, chosen: models.Filter | None, page_size: int = _POINTS_PER_SCROLL
+    ) -> AsyncIterator[list[models.ExtendedPointId]]:
+        """The ids in ascending order, by pages of at most ``page_size``."""
+        limit = capped(page_size, (await self._collections.limits(collection)).query)
+        start = 0
         while start <= _LAST_ID:
             async with self._connection.call(collection):
                 records, _ = await self._client.scroll(
@@ -324,29 +330,47 @@ class QdrantVectorIndex:
                     with_vectors=False,
                     timeout=self._collections.within(collection),
                 )
-            counted += len(records)
+            yield [record.id for record in records]
             if len(records) < limit:
-                break
+                return
             start = id_of(records[-1]).int + 1
-        return counted
 
     async def _delete(self, collection: str, chosen: models.Filter | None) -> None:
         if chosen is None:
             raise ValueError("a delete must name what it deletes")
         await self._connection.verify()
-        async with self._connection.call(collection):
-            completed(
-                await self._client.delete(
-                    self._connection.named(collection),
-                    models.FilterSelector(filter=chosen),
-                    wait=True,
-                    timeout=self._collections.within(collection),
-                ),
-                collection,
-            )
+        try:
+            await self._delete_within_limit(collection, chosen)
+        except Misconfigured:
+            # The limit is lower than the cached one, which the refusal has removed.
+            await self._delete_within_limit(collection, chosen)
         left = await self._count(collection, chosen)
         if left:
             raise Unavailable(
                 f"{left} vectors are still in {collection} after they were deleted",
                 collection=collection,
+            )
+
+    async def _delete_within_limit(self, collection: str, chosen: models.Filter) -> None:
+        """By one request. Beyond the server's limit in parts, of which an attempt may do some before it has to wait."""
+        limit = (await self._collections.limits(collection)).write
+        if limit is None or await self._count(collection, chosen) <= limit:
+            await self._delete_points(collection, models.FilterSelector(filter=chosen))
+            return
+        async for ids in self._id_pages(collection, chosen, capped(_POINTS_PER_REQUEST, limit)):
+            if ids:
+                await self._delete_points(collection, models.PointIdsList(points=ids))
+
+    async def _delete_points(
+        self, collection: str, selector: models.FilterSelector | models.PointIdsList
+    ) -> None:
+        async with self._connection.call(collection):
+            completed(
+                await self._client.delete(
+                    self._connection.named(collection),
+                    selector,
+                    wait=True,
+                    timeout=self._collections.within(collection),
+                ),
+                collection,
             )
