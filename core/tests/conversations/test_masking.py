@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from latent_core.domain.conversation import read_conversation
+from latent_core.domain.conversation import MAX_MESSAGE_CHARS, read_conversation
 from latent_core.ingest.masking import mask, mask_conversation
 
 ALNUM: Final = string.ascii_letters + string.digits
@@ -107,3 +107,10 @@ def test_title_and_messages_of_a_conversation_are_masked_and_counted() -> None:
     assert SECRETS["gitlab"].encode() not in masked.encode()
     assert sum(counts.values()) == 2
     assert masked.messages[0] == one.messages[0]
+
+
+def test_a_masked_message_is_no_longer_than_a_message_may_be() -> None:
+    content = "password: Tr0ub4dor&3xyz " + "x" * (MAX_MESSAGE_CHARS - 25)
+    one = read_conversation({"messages": [{"content": content}]})
+    masked, _ = mask_conversation(one)
+    assert read_conversation(masked.encode()).messages[0].content.startswith("password: [masked")

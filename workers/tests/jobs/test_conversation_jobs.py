@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import string
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from uuid import UUID
 import orjson
 import pytest
 
+from latent_core.db import uploads
 from latent_core.db.connection import Database
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.db.spaces import refresh_sources
@@ -128,6 +130,16 @@ async def test_a_secret_is_in_no_store_after_the_file_was_ingested(harness: Work
     secret = _secret()
     data = transcripts.claude_code(more=f"Use {secret} for the lamp.")
     await harness.add("a.jsonl", data, kind=JobKind.CORPUS)
+    async with harness.stack.db.transaction() as conn:
+        await uploads.insert(
+            conn,
+            container_id=CONTAINER,
+            sha256=hashlib.sha256(data).hexdigest(),
+            filename="a.jsonl",
+            mime=CORPUS_MIME,
+            size=len(data),
+            principal="local:you",
+        )
     assert await harness.work() == []
     (document,) = await _documents(harness)
     assert document["meta"]["masked"] == 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from latent_core.domain.conversation import Conversation
+from latent_core.domain.conversation import MAX_MESSAGE_CHARS, Conversation
 
 if TYPE_CHECKING:
     from kingfisher_sdk import Scanner
@@ -96,7 +96,7 @@ def mask_conversation(conversation: Conversation) -> tuple[Conversation, MaskedC
         return result
 
     messages = [
-        message.model_copy(update={"content": masked(message.content)})
+        message.model_copy(update={"content": masked(message.content)[:MAX_MESSAGE_CHARS]})
         for message in conversation.messages
     ]
     title = conversation.title and masked(conversation.title)
