@@ -269,7 +269,7 @@ async def test_an_expired_note_is_not_found_and_is_deleted(client: AsyncClient) 
     await eventually(gone, seconds=30, what="the end of the note")
 
 
-async def test_a_conversation_is_continued_by_name_and_its_turns_are_found(
+async def test_a_conversation_is_continued_by_name_and_its_messages_are_found(
     client: AsyncClient,
 ) -> None:
     container = await made(client)
@@ -308,17 +308,17 @@ async def test_a_conversation_is_continued_by_name_and_its_turns_are_found(
 
 async def test_of_many_who_continue_a_conversation_no_message_is_lost(client: AsyncClient) -> None:
     container = await made(client)
-    said = [f"Gull number {n} was seen at the quay." for n in range(5)]
+    lines = [f"Gull number {n} was seen at the quay." for n in range(5)]
     await asyncio.gather(
         *(
             client.add(container, messages=[{"role": "user", "content": one}], name="gulls")
-            for one in said
+            for one in lines
         )
     )
     await settled(client, container)
     found = await hits(client, container, "gull number seen at the quay", dedup=False)
     text = "\n".join(hit.text or "" for hit in found)
-    assert all(one in text for one in said)
+    assert all(one in text for one in lines)
 
 
 async def test_a_secret_in_a_note_is_masked_before_it_is_stored(client: AsyncClient) -> None:

@@ -457,6 +457,38 @@ async def test_a_page_is_added_and_its_job_waited_for_with_progress(
         assert hit["doc_id"] == added["doc_id"]
 
 
+async def test_a_document_is_read_by_path_section_and_lines(stocked: Installation) -> None:
+    text = "# Tides\n\nGeneral words.\n\n## Spring\n\nHigh at noon.\n\n## Neap\n\nLow at dusk.\n"
+    async with stocked.client() as client:
+        await client.create(manifest("tides"))
+        await ingest(client, "tides", "tides.md", text.encode())
+    try:
+        async with connected(stocked, "2026-07-28") as client:
+            by_path = await answered(client, "documents_get", path="tides.md")
+            doc_id = by_path["doc_id"]
+            assert "General words" in by_path["untrusted_content"]["text"]
+            outline = await answered(client, "documents_outline", doc_id=doc_id)
+            headings = {s["untrusted_content"]["heading"]: s for s in outline["sections"]}
+            assert {"Tides", "Spring", "Neap"} <= set(headings)
+            neap = await answered(
+                client, "documents_get", doc_id=doc_id, section=headings["Neap"]["id"]
+            )
+            assert "Low at dusk" in neap["untrusted_content"]["text"]
+            assert "noon" not in neap["untrusted_content"]["text"]
+            lines = await answered(client, "documents_get", doc_id=doc_id, lines="5-7")
+            assert lines["untrusted_content"]["text"] == "## Spring\n\nHigh at noon."
+            listed = await answered(client, "documents_list", container_id="tides", path="*.md")
+            assert [one["doc_id"] for one in listed["documents"]] == [doc_id]
+            gone = await answered(client, "documents_delete", doc_id=doc_id)
+            assert gone["restorable_until"]
+            assert (await answered(client, "documents_list", container_id="tides"))[
+                "documents"
+            ] == []
+    finally:
+        async with stocked.client() as client:
+            await client.delete("tides")
+
+
 async def test_a_note_is_written_found_replaced_and_its_neighbours_are_named(
     stocked: Installation,
 ) -> None:

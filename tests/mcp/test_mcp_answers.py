@@ -17,7 +17,9 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
+from latent_core.domain.note import note_uri
 from tests.http.test_http_surface import HANDBOOK, add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
 from tests.support.harness.node_packages import installed, node
@@ -27,6 +29,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 Call = tuple[str, dict[str, Any]]
 
+DOOMED: Final = str(document_id("void", note_uri("local:you", "doomed")))
+ERA: Final = "<era>"
+"""Stands for the id of a container that each run creates."""
 NOWHERE: Final = "00000000-0000-0000-0000-000000000000"
 SDKS: Final = ("@modelcontextprotocol/sdk@1.32.2", "@modelcontextprotocol/client@2.4.0")
 MIN_NODE: Final = 20
@@ -96,9 +101,10 @@ async def calls(stocked: Installation, install_root: Path) -> list[Call]:
         ("documents_add", {"container_id": "void", "text": "x", "name": "lamp", "if_version": 9}),
         *(("documents_list", {"container_id": name}) for name in ("books", "void", "none")),
         *(("documents_outline", {"doc_id": doc_id}) for doc_id in (live, pending, NOWHERE)),
-        *(("documents_delete", {"doc_id": doc_id}) for doc_id in (pending, pending, NOWHERE)),
-        ("containers_create", {"id": "made"}),
-        ("containers_create", {"id": "made"}),
+        ("documents_add", {"container_id": "void", "text": "Doomed.", "name": "doomed"}),
+        *(("documents_delete", {"doc_id": doc_id}) for doc_id in (DOOMED, DOOMED, NOWHERE)),
+        ("containers_create", {"id": ERA}),
+        ("containers_create", {"id": ERA}),
         ("admin_refresh", refresh),
         ("admin_refresh", {**refresh, "container_id": "none"}),
         ("containers_export", {"container_id": "void"}),
@@ -120,6 +126,8 @@ async def test_every_answer_is_as_its_tool_declares(
             assert {name for name, _ in calls} == set(schemas)
             outcomes: dict[str, set[bool]] = {name: set() for name in schemas}
             for name, arguments in calls:
+                if arguments.get("id") == ERA:
+                    arguments = {"id": f"made-{era}"}
                 result = await client.call_tool(name, arguments)  # the SDK validates it, too
                 outcomes[name].add(bool(result.is_error))
                 schema, content = schemas[name], result.structured_content

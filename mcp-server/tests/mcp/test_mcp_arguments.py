@@ -11,6 +11,7 @@ from latent_gateway.mcp.hints import nearest
 from latent_gateway.mcp.results import problems
 from latent_gateway.mcp.tools.arguments import Arguments
 from latent_gateway.mcp.tools.containers import DescribeArguments
+from latent_gateway.mcp.tools.document_list import OutlineArguments
 from latent_gateway.mcp.tools.documents import DocumentArguments
 from latent_gateway.mcp.tools.jobs import JobArguments
 from latent_gateway.mcp.tools.page_image import PageArguments
@@ -29,7 +30,7 @@ def test_an_empty_argument_is_absent(empty: str | None) -> None:
     given = {"containers": "notes", "query": "x", "mode": empty, "filters": empty, "top_k": empty}
     assert read(SearchArguments, given) == {"containers": ["notes"], "query": "x"}
     with pytest.raises(ValidationError) as caught:
-        read(DocumentArguments, {"doc_id": empty})
+        read(OutlineArguments, {"doc_id": empty})
     assert problems(caught.value) == "'doc_id' is required"
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from latent_core.domain.chunk import BlockType
+from latent_core.domain.document import Origin
 from latent_core.search.plan import EXACT
 from latent_core.search.snippet import excerpt
 from latent_core.wire.search import Detail, Hit, PlaceView, Reason
@@ -77,6 +78,12 @@ class CompactHit(ToolResult):
     lines: list[int] = []
     """First and last line."""
     modified_at: str | None = None
+    origin: str | None = None
+    """person or agent: a note or conversation that was written down, not a source."""
+    written_by: str | None = None
+    written_at: str | None = None
+    superseded_by: str | None = None
+    """It is out of date: this document replaces it."""
     why: list[CompactReason] = []
     page_image: str = "none"
     """In brief only if the image shows more than the text."""
@@ -197,7 +204,21 @@ def _cited(hit: Hit) -> CompactHit:
         why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
         page_image=hit.page_image if hit.read_as == "image" else "none",
         untrusted_content=_content(hit, ""),
+        **_authorship(hit),
     )
+
+
+def _authorship(hit: Hit) -> dict[str, str | None]:
+    """Who wrote a note down, and when. For a source its own date counts."""
+    superseded = str(hit.superseded_by) if hit.superseded_at and hit.superseded_by else None
+    if hit.origin not in (Origin.PERSON, Origin.AGENT):
+        return {"superseded_by": superseded}
+    return {
+        "origin": hit.origin.value,
+        "written_by": hit.written_by,
+        "written_at": _moment(hit.written_at),
+        "superseded_by": superseded,
+    }
 
 
 def _content(hit: Hit, snippet: str) -> CompactContent:

@@ -47,6 +47,15 @@ def place_of(cursor: str) -> ReadPosition:
     return ReadPosition(int(chunk_no), int(skip))
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkSpan:
+    """The chunks of a section."""
+
+    first: int
+    """chunk_no"""
+    last: int
+
+
 async def read(
     conn: Connection,
     container_id: str,
@@ -55,11 +64,15 @@ async def read(
     begin: ReadPosition | None,
     max_bytes: int,
     page: int | None = None,
+    span: ChunkSpan | None = None,
 ) -> TextPiece:
-    """The document's text from ``begin`` on; the overlap of neighbouring chunks appears once."""
+    """The document's text from ``begin`` on; the overlap of neighbouring chunks appears once. Only that of a page, or of
+    the chunks in ``span``."""
     selection = ChunkSelection(doc_id=doc_id, page=page)
     written = _TextSoFar(max_bytes)
     after = -1 if begin is None else begin.chunk_no - 1
+    if span is not None:
+        after = max(after, span.first - 1)
     for number in range(MAX_READS):
         found = await chunk_listing.find(
             conn, container_id, selection, after=after, limit=CHUNKS_PER_READ, seconds=SECONDS
@@ -67,6 +80,8 @@ async def read(
         if number == 0 and begin is not None:
             _check_unchanged(found.rows, begin)
         for row in found.rows:
+            if span is not None and row.chunk_no > span.last:
+                return TextPiece(written.text, None)
             resumes_here = begin is not None and row.chunk_no == begin.chunk_no
             if _shows_a_page(row) and not resumes_here:
                 continue
@@ -77,6 +92,39 @@ async def read(
             return TextPiece(written.text, None)
         after = found.more_after
     return TextPiece(written.text, ReadPosition(after + 1))
+
+
+async def read_lines(
+    conn: Connection, container_id: str, doc_id: UUID, first: int, last: int, max_bytes: int
+) -> tuple[str, int | None]:
+    """The lines ``first`` to ``last`` of a document with lines, as many as fit; and the first one that did not fit."""
+    selection = ChunkSelection(doc_id=doc_id)
+    lines: dict[int, str] = {}
+    after = -1
+    for _ in range(MAX_READS):
+        found = await chunk_listing.find(
+            conn, container_id, selection, after=after, limit=CHUNKS_PER_READ, seconds=SECONDS
+        )
+        for row in found.rows:
+            if row.line_start is None or row.modality != Modality.TEXT:
+                continue
+            for number, line in enumerate(row.text.split("\n"), row.line_start):
+                if first <= number <= last:
+                    lines.setdefault(number, line)
+        past = bool(found.rows) and (found.rows[-1].line_start or 0) > last
+        if found.more_after is None or past:
+            break
+        after = found.more_after
+    left = max_bytes
+    for number in sorted(lines):
+        left -= size(lines[number]) + 2
+        if left < 0:
+            return _joined({n: lines[n] for n in lines if n < number}), number
+    return _joined(lines), None
+
+
+def _joined(lines: dict[int, str]) -> str:
+    return "\n".join(lines[number] for number in sorted(lines))
 
 
 def _shows_a_page(row: ChunkRow) -> bool:

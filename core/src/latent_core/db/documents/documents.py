@@ -181,6 +181,10 @@ SELECT id FROM documents
 WHERE container_id = %(container_id)s AND id = ANY(%(ids)s) AND deleted_at IS NULL
 """
 
+EXISTING: Final = (
+    "SELECT id FROM documents WHERE id = ANY(%(ids)s) AND deleted_at IS NULL ORDER BY id"
+)
+
 LIVE_COUNT: Final = """
 SELECT count(*) AS documents FROM (
     SELECT 1 FROM documents
@@ -405,6 +409,12 @@ def floors(rows: list[dict[str, Any]]) -> dict[UUID, DeletionFloor]:
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
     return DocumentView.model_validate(found) if found else None
+
+
+async def existing(conn: Connection, doc_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of the documents that are not deleted."""
+    cursor = await conn.execute(EXISTING, {"ids": list(doc_ids)})
+    return [row["id"] for row in await cursor.fetchall()]
 
 
 async def of_container(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> set[UUID]:
