@@ -52,7 +52,9 @@ test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly 
 
 # POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers
-	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests core/tests/vectors/test_vectors_qdrant.py core/tests/blobs/test_blobs_s3.py
+	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests \
+		core/tests/vectors/test_vectors_qdrant.py core/tests/vectors/test_qdrant_stand_in.py \
+		core/tests/blobs/test_blobs_s3.py core/tests/db/test_poolers.py
 
 # FUZZ_SECONDS=120 for a quick look; FUZZ_SLOWEST=10 where others use the machine too: seconds an answer may take.
 fuzz: setup  ## the served schema, fuzzed as every role (20 minutes)

@@ -508,6 +508,24 @@ def test_the_adapters_are_tried_on_real_servers_and_the_schema_is_fuzzed() -> No
     assert "make fuzz FUZZ_SECONDS=120 FUZZ_SLOWEST=10" in commands
 
 
+def test_the_servers_of_ci_are_those_of_make_and_nothing_of_theirs_is_skipped() -> None:
+    steps = compose(".github/workflows/ci.yml")["jobs"]["servers"]["steps"]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    makefile = (REPOSITORY / "Makefile").read_text("utf-8")
+    target = makefile.partition("\ntest-servers:")[2].partition("\n\n")[0]
+    assert "tests.support.servers.s3_server --port 8333" in commands
+    assert "docker run" not in commands
+    assert re.search(r"apt-get install .*pgbouncer prometheus", commands)
+    suites = set(re.findall(r"core/tests/[\w/]+\.py", target))
+    assert {path.name for path in map(Path, suites)} == {
+        "test_blobs_s3.py",
+        "test_poolers.py",
+        "test_qdrant_stand_in.py",
+        "test_vectors_qdrant.py",
+    }
+    assert all(suite in commands and (REPOSITORY / suite).is_file() for suite in suites)
+
+
 def test_variables_of_the_compose_files_are_explained_in_the_example() -> None:
     example = (REPOSITORY / ".env.example").read_text("utf-8")
     for file in FILES:

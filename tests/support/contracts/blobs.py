@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,12 @@ class BlobStoreContract:
         assert await store.get(sha256) == data
         assert await store.size(sha256) == len(data)
         assert await joined(store, sha256) == data
+
+    async def test_the_time_of_storing_is_known(self, store: BlobStore) -> None:
+        assert await store.stored_at(ABSENT) is None
+        found = await store.stored_at(await store.put(b"a"))
+        assert found is not None
+        assert abs(datetime.now(UTC) - found) < timedelta(hours=1)
 
     async def test_the_same_bytes_may_be_stored_again(self, store: BlobStore) -> None:
         assert await store.put(LARGE) == await store.put(LARGE)

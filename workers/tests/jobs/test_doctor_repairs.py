@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -11,9 +13,11 @@ from uuid import UUID, uuid4
 import numpy as np
 import pytest
 
+from latent_core.blobs.files import FileBlobStore
 from latent_core.db import containers, tokens
 from latent_core.db.connection import Database
 from latent_core.db.tokens import NewToken
+from latent_core.doctor.blobs import CLOCK_MARGIN
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import NotFound
@@ -365,6 +369,32 @@ async def test_damage_is_reported_repaired_and_then_gone(harness: WorkerHarness,
         assert after.clean, (damage, after)
         assert await repair(harness, after) == []
         assert texts <= set(await harness.texts()) or damage is leave_dead_rows
+
+
+async def test_bytes_that_an_adopted_dump_does_not_know_are_noted_and_not_removed(
+    harness: WorkerHarness,
+) -> None:
+    """Originals that were uploaded between the dump and its adoption."""
+    store = harness.stack.blobs.own
+    before, after = await store.put(b"uploaded after the dump"), await store.put(b"of no use")
+    await sql(
+        harness.stack.db,
+        "INSERT INTO installation (id, holder, adopted_at) VALUES ('0123456789ab', '1/2', now())",
+    )
+    assert isinstance(store, FileBlobStore)
+    later = time.time() + 2 * CLOCK_MARGIN.total_seconds()
+    os.utime(store._path(after), (later, later))
+    report = await examine(harness)
+    assert [(d.object, d.repair) for d in report.stores] == [(after, Remedy.DROP)]
+    (note,) = report.notes
+    assert (note.kind, note.object, note.repair) == ("blob", before, Remedy.NONE)
+    assert "latent adopt" in note.message
+    await repair(harness, report)
+    await harness.settle()
+    assert await harness.stored() == {before}
+    report = await examine(harness)
+    assert report.clean
+    assert [d.object for d in report.notes] == [before]
 
 
 async def test_a_lost_original_is_reported_and_restored_by_adding_the_file(

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Final
@@ -141,6 +142,15 @@ class FileBlobStore(BlobStore):
                 return (await asyncio.to_thread(self._path(sha256).stat)).st_size
             except FileNotFoundError:
                 return None
+
+    @override
+    async def stored_at(self, sha256: Sha256) -> datetime | None:
+        with _read_errors(sha256):
+            try:
+                found = await asyncio.to_thread(self._path(sha256).stat)
+            except FileNotFoundError:
+                return None
+        return datetime.fromtimestamp(found.st_mtime, UTC)
 
     @override
     async def local_copy(self, sha256: Sha256) -> Path:

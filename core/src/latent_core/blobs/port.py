@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -41,6 +42,10 @@ class BlobStore(Protocol):
 
     async def size(self, sha256: Sha256) -> int | None:
         """Length in bytes, or None when absent."""
+        ...
+
+    async def stored_at(self, sha256: Sha256) -> datetime | None:
+        """When the blob was last written, by the store's clock; None when absent."""
         ...
 
     async def local_copy(self, sha256: Sha256) -> Path:

@@ -18,7 +18,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from types import TracebackType
@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 from minio import Minio
+from minio.datatypes import Object
 from minio.error import S3Error
 from pydantic import SecretStr
 from typing_extensions import override
@@ -248,6 +249,11 @@ class S3BlobStore(BlobStore):
         return await self._run(lambda: self._size(sha256))
 
     @override
+    async def stored_at(self, sha256: Sha256) -> datetime | None:
+        found = await self._run(lambda: self._stat(sha256))
+        return None if found is None else found.last_modified
+
+    @override
     async def local_copy(self, sha256: Sha256) -> Path:
         size = await self.size(sha256) or 0
         return await self._run(
@@ -400,8 +406,12 @@ class S3BlobStore(BlobStore):
         return key_of(self._installation.id, sha256)
 
     def _size(self, sha256: Sha256) -> int | None:
+        found = self._stat(sha256)
+        return None if found is None else found.size
+
+    def _stat(self, sha256: Sha256) -> Object | None:
         try:
-            return self._client.stat_object(self._bucket, self._blob_key(sha256)).size
+            return self._client.stat_object(self._bucket, self._blob_key(sha256))
         except S3Error as exc:
             if exc.code in ("NoSuchKey", "NoSuchObject"):
                 self._verify(

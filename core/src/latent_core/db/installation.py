@@ -7,6 +7,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Final
 
 from latent_core.db.connection import Connection, Database
@@ -55,6 +56,8 @@ FROM pg_control_system() c, pg_database d
 WHERE d.datname = current_database()
 """
 
+SELECT_ADOPTED_AT: Final = "SELECT adopted_at FROM installation"
+
 HAS_CONTENT: Final = "SELECT EXISTS (SELECT FROM containers) OR EXISTS (SELECT FROM blobs) AS found"
 
 
@@ -96,6 +99,12 @@ async def take_over(conn: Connection) -> Installation:
     holder = await _this_database(conn)
     await conn.execute(TAKE_OVER, {"holder": holder})
     return Installation(installation.id, holder)
+
+
+async def adopted_at(conn: Connection) -> datetime | None:
+    """When `latent adopt` last changed the holder; None if it never did."""
+    row = await (await conn.execute(SELECT_ADOPTED_AT)).fetchone()
+    return None if row is None else row["adopted_at"]
 
 
 async def has_content(conn: Connection) -> bool:

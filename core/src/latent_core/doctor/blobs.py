@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 from latent_core.blobs.port import BlobStore, BlobStores
-from latent_core.db import containers
+from latent_core.db import containers, installation
 from latent_core.db.blobs import blobs as rows
 from latent_core.db.connection import Database
 from latent_core.db.doctor import checks
@@ -19,6 +21,9 @@ from latent_core.domain.findings import Remedy, StoreDifference
 from latent_core.domain.ids import Sha256
 from latent_core.domain.job import ArchiveKind
 
+CLOCK_MARGIN: Final = timedelta(hours=1)
+"""The clocks of Postgres and of the store may differ."""
+
 
 class BlobCheck:
     def __init__(
@@ -29,6 +34,7 @@ class BlobCheck:
         self._stores = stores
         self._unusable: dict[str, StoreDifference | None] = {"": None}
         """Why a bucket cannot be examined, by bucket. An error of the own one ends the run."""
+        self._adopted_at: datetime | None = None
         self._pace = pace
         self._deep = deep
 
@@ -80,8 +86,10 @@ class BlobCheck:
                     yield _archive(row, cause)
 
     async def without_purpose(self, grace_seconds: float) -> AsyncIterator[StoreDifference]:
-        """Rows that are unreferenced for longer than the grace period, and bytes without a row."""
+        """Rows that are unreferenced for longer than the grace period, and bytes without a row. Those that may belong to
+        rows which an adopted dump lacks have no remedy: they are notes."""
         async with self._db.transaction() as conn:
+            self._adopted_at = await installation.adopted_at(conn)
             garbage = await checks.blob_garbage(conn, grace_seconds, MAX_DIFFERENCES)
             named = await rows.buckets(conn)
         for row in garbage:
@@ -125,11 +133,29 @@ class BlobCheck:
         await self._pace.rest()
         async with self._db.transaction() as conn:
             known = await checks.known_blobs(conn, store.bucket, hashes)
-        return [
-            _orphan(store.bucket, sha256, "is stored and has no row")
+        unknown = [
+            (sha256, await store.stored_at(Sha256(sha256)))
             for sha256 in hashes
-            if sha256 not in known and await store.size(Sha256(sha256)) is not None
+            if sha256 not in known
         ]
+        return [
+            self._stray(store.bucket, sha256, stored_at)
+            for sha256, stored_at in unknown
+            if stored_at is not None
+        ]
+
+    def _stray(self, bucket: str, sha256: str, stored_at: datetime) -> StoreDifference:
+        adopted_at = self._adopted_at
+        if adopted_at is None or stored_at > adopted_at + CLOCK_MARGIN:
+            return _orphan(bucket, sha256, "is stored and has no row")
+        return StoreDifference(
+            kind="blob",
+            object=_name(bucket, sha256),
+            message=(
+                f"has no row and is older than `latent adopt` of {adopted_at:%Y-%m-%d}: it may be the original of a document "
+                "that was added after the dump. It is not removed. Restore a later dump, or add the document again"
+            ),
+        )
 
     async def _wrong_bytes(self, row: LiveRefRow | ArchiveRow) -> str | None:
         sha256, store = Sha256(row.sha256), self._stores.of(row.bucket)

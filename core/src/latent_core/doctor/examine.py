@@ -63,11 +63,13 @@ class Doctor:
             if one is not None:
                 report.containers[container_id] = one
         if selected is None:
-            report.stores = [d async for d in self._blobs.without_purpose(self._grace)]
+            blobs = [d async for d in self._blobs.without_purpose(self._grace)]
+            report.stores = [d for d in blobs if not _is_note(d)]
             report.stores += await first_of(self._blobs.of_archives(None))
             found_there = await self._collections()
             report.stores += [d for d in found_there if d.repair is Remedy.DROP]
             report.notes = [d for d in found_there if d.repair is not Remedy.DROP]
+            report.notes += [d for d in blobs if _is_note(d)][:MAX_DIFFERENCES]
             report.notes += await self._tokens()
             async with self._db.transaction() as conn:
                 report.checks |= _of_usage(await placement.usage(conn))
@@ -240,6 +242,11 @@ class Doctor:
             )
             for row in rows
         ]
+
+
+def _is_note(blob: StoreDifference) -> bool:
+    """Bytes that an adopted dump may lack. A bucket that cannot be examined is a difference."""
+    return blob.kind == "blob" and blob.repair is Remedy.NONE
 
 
 def _of_usage(usage: CollectionUsage) -> dict[str, str | bool]:

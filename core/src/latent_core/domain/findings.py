@@ -72,7 +72,8 @@ class DoctorReport(BaseModel):
     stores: list[StoreDifference] = []
     """Differences outside of all containers."""
     notes: list[StoreDifference] = []
-    """Collections that another installation may have made; they are no differences."""
+    """Collections that another installation may have made, and bytes that an adopted dump may lack; they are no
+    differences."""
     checks: dict[str, str | bool] = {}
     """Other notes on this installation."""
     repairs: list[RepairResult] = []
