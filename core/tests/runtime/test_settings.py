@@ -77,6 +77,7 @@ DELIVERED = {
     "quota_requests_per_min": "requests a minute of one token",
     "quota_upload_bytes_per_day": "bytes a day that one token may upload",
     "quota_queued_jobs": "jobs of one principal that may wait",
+    "quota_notes_per_day": "notes that a token adds on one day",
     "max_chunks_per_document": "documents over it are refused",
     "refresh_keep_days": "how long the space before a switch is kept",
     "drift_min_recall": "what a drift adapter must reach to be taken",
