@@ -16,6 +16,7 @@ from playwright.async_api import Browser, FilePayload, Locator, Request, expect
 from latent_client import AsyncClient
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Acl, Manifest, Roles
+from latent_core.domain.token import Scope
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
 from tests.support.harness.browser import (
@@ -472,3 +473,19 @@ async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
         summary.append(re.sub(r"attic|never|[0-9a-f-]{36}", "X", text))
     assert summary[0] == summary[1]
     assert summary[2] == summary[3]
+
+
+async def test_a_note_shows_who_wrote_it_with_which_token(
+    desk: DedupWindow, installation: Installation, client: AsyncClient
+) -> None:
+    made = await client.create_token(
+        "agent:scribe", name="laptop", scopes=[Scope.READ, Scope.WRITE], containers=["attic"]
+    )
+    async with installation.client(made.secret) as scribe:
+        note = await scribe.add("attic", text="The frame is oak.", title="Frame")
+        await scribe.wait([note.job_id], timeout_seconds=60)
+    await desk.go(f"/console/documents/{note.doc_id}")
+    shown = await desk.page.locator("main").inner_text()
+    assert "agent:scribe" in shown
+    assert "token laptop" in shown
+    assert "note of an agent" in shown
