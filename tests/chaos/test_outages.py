@@ -59,6 +59,12 @@ class Site:
     links: dict[str, FaultyLink]
     dsn: str
     """Of Postgres, without the link."""
+    settings: Mapping[str, str]
+    stores: Mapping[str, str]
+
+    def another(self, folder: Path) -> Installation:
+        """A gateway and a worker more, on the same servers by the same links."""
+        return Installation(folder, self.settings, stores=self.stores)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -94,7 +100,7 @@ async def site(
         await one.start()
         async with one.client() as client:
             await client.create(manifest(CONTAINER))
-        yield Site(one, links, direct)
+        yield Site(one, links, direct, settings, stores)
         assert await one.stop() == 0
 
 
@@ -179,6 +185,47 @@ async def test_a_postgres_that_accepts_reads_only_costs_no_search(site: Site) ->
         partial(asyncio.to_thread, set_read_only, site.dsn, on=False),
     )
     assert load.statuses[200] >= 0.95 * load.statuses.total()
+
+
+@pytest.mark.parametrize("outage", ["postgres-read-only", "qdrant-frozen"])
+async def test_a_gateway_and_a_worker_start_during_an_outage(
+    site: Site, install_root: Path, outage: str
+) -> None:
+    read_only = partial(asyncio.to_thread, set_read_only, site.dsn)
+    frozen = partial(_become, site.links["qdrant"])
+    if outage == "postgres-read-only":
+        begin, end = partial(read_only, on=True), partial(read_only, on=False)
+    else:
+        begin, end = partial(frozen, LinkState.FROZEN), partial(frozen, LinkState.OPEN)
+    another = site.another(install_root / outage)
+    try:
+        await begin()
+        begun = time.monotonic()
+        await another.start()
+        print(f"\n{outage}: gateway started in {time.monotonic() - begun:.1f} s")
+        async with another.client() as client:
+            assert (await search(client, CONTAINER, "number seven", top_k=3)).partial is (
+                outage == "qdrant-frozen"
+            )
+            health = another.metrics_urls[0].replace("/metrics", "/healthz")
+            await eventually(lambda: _answers(health), seconds=60.0, what="the worker")
+            assert [worker.returncode for worker in another.workers] == [None], another.tail()
+            await end()
+            await eventually(lambda: _whole(client), seconds=30.0, what="a whole answer")
+            added = await add(client, CONTAINER, f"{outage}.md", outage.encode())
+            (job,) = await client.wait([added.job_id], timeout_seconds=60)
+            assert job.state is JobState.DONE
+    finally:
+        await end()
+        assert await another.stop() == 0
+
+
+async def _answers(url: str) -> bool:
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
+        try:
+            return (await http.get(url)).status_code == 200
+        except httpx.HTTPError:
+            return False
 
 
 async def _become(link: FaultyLink, state: LinkState) -> None:
