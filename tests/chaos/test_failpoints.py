@@ -326,7 +326,7 @@ async def add(harness: CrashHarness, container: str, folder: Path, name: str, te
 async def delete(harness: CrashHarness, container: str, name: str) -> None:
     doc_id = document_id(container, f"file:///{name}")
     with suppress(NotFound):
-        await harness.ask(lambda client: client.delete_document(container, doc_id))
+        await harness.ask(lambda client: client.delete_document(container, doc_id, now=True))
 
 
 async def idle(harness: CrashHarness) -> None:

@@ -179,7 +179,7 @@ class Person:
         try:
             if step.filename:
                 doc_id = document_id(step.container, step.uri)
-                await self.ask(lambda c: c.delete_document(step.container, doc_id))
+                await self.ask(lambda c: c.delete_document(step.container, doc_id, now=True))
             else:
                 await self.ask(lambda c: c.delete(step.container))
         except NotFound:  # a deletion that got no answer may have been carried out

@@ -114,7 +114,7 @@ async def _tokens(installation: Installation) -> dict[str, str]:
     required = {
         "reader": {"principal": "agent:reader", "scopes": ["read", "write", "delete"]},
         "other": {"principal": "agent:other", "scopes": ["read", "write", "delete"]},
-        "ingester": {"principal": "agent:ingester", "scopes": ["write"]},
+        "ingester": {"principal": "agent:ingester", "scopes": ["write", "delete"]},
         "revoked": {"principal": "agent:gone"},
     }
     async with _owner(installation) as http:

@@ -63,6 +63,8 @@ DELIVERED = {
     "eval.enabled": "no other space is switched to without golden queries",
     "eval.metrics": "what an evaluation compares with the last run",
     "eval.thresholds": "gates of an evaluation",
+    "ingest.transcripts.tools": "tool calls of transcripts are kept",
+    "ingest.transcripts.reasoning": "reasoning in transcripts is kept",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
 # Refused by name when they are switched on (test_offer), until the part that delivers them.
