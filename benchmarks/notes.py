@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from benchmarks.installation import create, ended, idle, running, work_folder
+from benchmarks.installation import create, ended, running, work_folder
 from latent_client import AsyncClient
+from latent_core.domain.job import JobKind, JobState
 from latent_core.wire.refresh import RefreshAnswer, RefreshRequest, Strategy
 from latent_core.wire.search import Hit, SearchRequest
 
@@ -125,6 +126,18 @@ async def hits(
     return (await client.search(request)).hits
 
 
+async def ingested(client: AsyncClient, container: str) -> None:
+    """Return when no document of the container waits for its ingest. Purges wait for leases; they do not matter."""
+    jobs = [
+        job.job_id
+        async for job in client.jobs(
+            container_id=container, states=(JobState.QUEUED, JobState.RUNNING)
+        )
+        if job.kind is JobKind.INGEST
+    ]
+    await ended(client, jobs)
+
+
 async def counted(
     client: AsyncClient, container: str, facts: list[FactPair]
 ) -> tuple[int, int, int]:
@@ -164,7 +177,7 @@ async def measured(client: AsyncClient, folder: Path) -> NotesFigures:
         refreshed = await client.refresh("facts-again", RefreshRequest(strategy=strategy))
         if isinstance(refreshed, RefreshAnswer):
             await ended(client, [refreshed.job_id])
-        await idle(client)
+        await ingested(client, "facts-again")
     first_again, _, on_request_again = await counted(client, "facts-again", facts)
     await create(client, "notes")
     originals = {}
