@@ -3,7 +3,7 @@
     python -m benchmarks.dialogues locomo10.json [--dialogues 3] [--work FOLDER] [--json FILE]
 
 The file is LoCoMo's: a list of dialogues, each with sessions of turns and questions with the ids of the turns that
-answer them. Every dialogue is two containers: one document per session, and one per turn. Photos are told by their
+answer them. Every dialogue is two containers: one document per session, and one per turn. Photos are represented by their
 captions. Measured with the built-in model, in the default mode and with words alone:
 
 - by sessions: the share of questions with all evidence among the first five, and with evidence as the first hit;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 SCHEME: Final = "note:///"
 MIME: Final = "text/markdown"
@@ -44,11 +44,6 @@ def is_note(uri: str) -> bool:
 def is_version(uri: str) -> bool:
     """Whether it is the uri of a former text."""
     return is_note(uri) and _VERSION.search(uri) is not None
-
-
-def shown_name(uri: str) -> str:
-    """The name as its writer gave it."""
-    return unquote(_VERSION.sub("", uri).rpartition("/")[2])
 
 
 def markdown(title: str | None, text: str) -> str:
