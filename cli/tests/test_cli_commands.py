@@ -353,6 +353,29 @@ def test_chunks_are_listed_by_what_they_hold_shown_whole_and_measured(
     assert (wrong.code, "FIELD=VALUE" in wrong.err) == (2, True)
 
 
+@pytest.mark.parametrize("more", [(), ("--sizes",), ("--json",)])
+def test_inspect_of_a_document_that_does_not_exist_fails(
+    latent: Latent, museum: Path, more: tuple[str, ...]
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    assert latent("inspect", "-c", "notes", "-d", "museum/lamp.md", *more).code == 0
+    missing = latent("inspect", "-c", "notes", "-d", "missing", *more)
+    assert missing.code == 1
+    assert "container 'notes' has no document 'missing'" in missing.err + missing.out
+    assert "latent documents list -c notes" in missing.err + missing.out
+
+
+def test_chunks_are_listed_by_block_and_section(latent: Latent, gateway: FakeGateway) -> None:
+    places = ("--heading-path", "A > B", "--parent-section", "A", "--table-id", "t1")
+    assert latent("inspect", "-c", "notes", "--block-type", "table", *places).code == 0
+    query = gateway.requests[-1].query
+    assert {name: query[name] for name in ("block_type", "heading_path")} == {
+        "block_type": "table",
+        "heading_path": "A > B",
+    }
+    assert (query["parent_section"], query["table_id"]) == ("A", "t1")
+
+
 def test_pages_are_exported_once_and_missing_images_are_reported(
     latent: Latent, museum: Path, tmp_path: Path, gateway: FakeGateway
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -54,6 +56,39 @@ async def test_chunks_are_found_by_everything_that_is_known_of_them(client: Asyn
     assert await uris(meta={"year": "1851", "tags": "sea"}) == {guide}
     assert await uris(meta={"year": "1852"}) == set()
     assert await uris(duplicates=True) == set()
+
+
+async def test_chunks_are_found_by_block_and_section(client: AsyncClient) -> None:
+    """In the list and in searches alike."""
+    (table,) = [c async for c in client.chunks("guides", block_type="table")]
+    assert "Horn" in table.text
+    assert table.parent_section == "Lamp"
+    assert table.place.heading_path == "Lamp > Wick"
+    (found,) = [c async for c in client.chunks("guides", table_id=table.table_id)]
+    assert found == table
+    selections: list[dict[str, Any]] = [
+        {"block_type": "table"},
+        {"heading_path": "Lamp > Wick"},
+        {"parent_section": "Lamp"},
+        {"table_id": table.table_id},
+        {"block_type": "table", "heading_path": "Lamp"},
+        {"heading_path": "Wick"},
+        {"table_id": "none"},
+    ]
+    for selection in selections:
+        listed = {c.chunk_id async for c in client.chunks("guides", **selection)}
+        answer = await client.search(
+            SearchRequest(
+                containers=["guides"], query="horn", top_k=100, dedup=False, filters=selection
+            )
+        )
+        assert {hit.chunk_id for hit in answer.hits} == listed, selection
+        assert (table.chunk_id in listed) is (selection in selections[:4]), selection
+    below = {"heading_path": {"prefix": "Lamp"}}
+    request = SearchRequest(
+        containers=["guides"], query="horn", top_k=100, dedup=False, filters=below
+    )
+    assert table.chunk_id in {hit.chunk_id for hit in (await client.search(request)).hits}
 
 
 async def test_a_chunk_is_shown_whole_with_its_lineage(

@@ -86,17 +86,18 @@ async def rows(installation: Installation) -> dict[str, FilterRow]:
         await ingest(client, FEW, "c.jsonl", jsonl(RECORDED))
         await settled(client, FEW)  # drawn pages tell chunks theirs
         documents = {str(d.doc_id): d async for d in client.documents(FEW)}
+        parents = {c.chunk_id: c.parent_section async for c in client.chunks(FEW)}
         worded = await search(client, FEW, {}, SearchMode.LEXICAL)
         answer = await search(client, FEW, {}, SearchMode.SEMANTIC)
     assert len(answer.hits) > 40
     assert {h.text for h in worded.hits} == {h.text for h in answer.hits}, "all say lamp"
     return {
-        str(hit.chunk_id): _row(n, hit, documents[str(hit.doc_id)])
+        str(hit.chunk_id): _row(n, hit, documents[str(hit.doc_id)], parents[hit.chunk_id])
         for n, hit in enumerate(answer.hits)
     }
 
 
-def _row(n: int, hit: Hit, document: Any) -> FilterRow:
+def _row(n: int, hit: Hit, document: Any, parent: str | None) -> FilterRow:
     return FilterRow(
         chunk_no=n,
         doc_id=hit.doc_id,
@@ -105,6 +106,10 @@ def _row(n: int, hit: Hit, document: Any) -> FilterRow:
         modality=hit.modality,
         language=document.language,
         key_path=hit.place.key_path,
+        block_type=hit.block_type,
+        headings=tuple(filter(None, hit.place.heading_path.split(" > "))),
+        parent=parent,
+        table_id=hit.place.table_id,
         page=hit.place.page,
         page_end=hit.place.page_end,
         modified=hit.modified_at,

@@ -286,17 +286,28 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         doc_id: UUID | None = None,
         source_uri: str | None = None,
         source_type: str | None = None,
+        block_type: str | None = None,
+        heading_path: str | None = None,
+        parent_section: str | None = None,
+        table_id: str | None = None,
         page: int | None = None,
         contains: str | None = None,
         duplicates: bool | None = None,
         meta: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ChunkView]:
-        """Stored chunks that match all arguments. ``source_uri`` is a prefix; ``meta`` compares fields for equality."""
+        """Stored chunks that match all arguments. ``source_uri`` is a prefix; ``meta`` compares fields for equality.
+
+        ``heading_path`` is a whole path such as ``Guide > Install``.
+        """
         path = f"/v1/containers/{part(container_id)}/chunks"
         params = {
             "doc_id": str(doc_id) if doc_id else None,
             "source_uri": source_uri,
             "source_type": source_type,
+            "block_type": block_type,
+            "heading_path": heading_path,
+            "parent_section": parent_section,
+            "table_id": table_id,
             "page": str(page) if page is not None else None,
             "contains": contains,
             "duplicates": str(duplicates).lower() if duplicates is not None else None,

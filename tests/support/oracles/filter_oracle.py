@@ -39,6 +39,11 @@ class FilterRow:
     modality: str = "text"
     language: str | None = None
     key_path: str | None = None
+    block_type: str = "paragraph"
+    headings: tuple[str, ...] = ()
+    parent: str | None = None
+    """As the parser wrote it."""
+    table_id: str | None = None
     page: int | None = None
     page_end: int | None = None
     modified: datetime | None = None
@@ -50,6 +55,15 @@ class FilterRow:
     @property
     def path(self) -> str:
         return self.uri.removeprefix("file:///")
+
+    @property
+    def heading_path(self) -> str | None:
+        return " > ".join(self.headings) if self.headings else None
+
+    @property
+    def parent_section(self) -> str | None:
+        above = self.headings[-2] if len(self.headings) > 1 else None
+        return above if self.parent is None else self.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +148,8 @@ def _text(name: str, stored: str, op: str, value: str) -> bool:
                 ".",
                 "[",
             )
+        case "prefix" if name == "heading_path":
+            return stored == value or stored.startswith(value + " > ")
         case "prefix":
             return stored.startswith(value)
         case "contains":
@@ -255,6 +271,12 @@ KEY_PATHS: Final = (
     "serv",
     'a."b c"',
 )
+HEADINGS: Final = (
+    *((), ("Guide",), ("Guide", "Install"), ("Guide", "Install", "Linux"), ("Guidebook",)),
+    *(("Install",), ("100%", "a\\b"), ("Ä_", "'; DROP TABLE chunks; --", "Install")),
+)
+PARENTS: Final = ("Guide", "Install", "services", "services.api", "%", "100%")
+TABLES: Final = ("t1", "t2", "T1")
 DATES: Final = (
     *(
         "2024-01-31",
@@ -310,6 +332,10 @@ def _document(rng: random.Random, first: int, now: datetime) -> list[FilterRow]:
                 modality=rng.choice(["text", "image"]),
                 language=language,
                 key_path=rng.choice([None, *KEY_PATHS]),
+                block_type=rng.choice(["paragraph", "table", "list"]),
+                headings=rng.choice(HEADINGS),
+                parent=rng.choice([None, None, *PARENTS]),
+                table_id=rng.choice([None, *TABLES]),
                 page=page,
                 page_end=None if page is None else rng.choice([None, page, page + 2]),
                 **times,
@@ -380,6 +406,8 @@ def fields(
     keys = st.sampled_from(KEY_PATHS)
     parts = st.sampled_from(["lamp", "docs/", "%", ".", "_", "services"])
     globs = st.sampled_from(GLOBS)
+    headings = st.sampled_from([" > ".join(path) for path in HEADINGS if path])
+    parents = st.sampled_from(PARENTS)
     columns = {
         "source_type": _closed("pdf", "markdown", "code", "web"),
         "modality": _closed("text", "image"),
@@ -397,6 +425,24 @@ def fields(
         ),
         "key_path": keys
         | _operators(eq=keys, ne=keys, prefix=keys, contains=parts, exists=st.booleans()),
+        "block_type": _closed("paragraph", "heading", "table", "list", "code"),
+        "heading_path": headings
+        | st.lists(headings, min_size=1, max_size=3)
+        | _operators(
+            eq=headings,
+            ne=headings,
+            prefix=headings,
+            contains=st.sampled_from(["Install", " > ", "%", "_", "guide"]),
+            exists=st.booleans(),
+        ),
+        "parent_section": parents
+        | _operators(
+            eq=parents,
+            ne=parents,
+            contains=st.sampled_from(["uid", "%", "."]),
+            exists=st.booleans(),
+        ),
+        "table_id": _closed(*TABLES) | _operators(exists=st.booleans()),
         "page": _page | _comparable(_page, _page),
         "modified": _days | _comparable(_days, _days),
         "ingested": _days | _comparable(_days, _days),

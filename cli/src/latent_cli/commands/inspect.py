@@ -13,8 +13,8 @@ from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit, notes
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import Invalid
+from latent_core.domain.chunk import BlockType, SourceType
+from latent_core.domain.errors import Invalid, NotFound
 from latent_core.wire.chunks import ChunkView
 
 app = command_app()
@@ -37,6 +37,19 @@ def inspect(
     source_type: Annotated[
         SourceType | None, typer.Option("--type", help="Only this source type.")
     ] = None,
+    block_type: Annotated[
+        BlockType | None, typer.Option("--block-type", help="Only this kind of block.")
+    ] = None,
+    heading_path: Annotated[
+        str | None,
+        typer.Option(
+            "--heading-path", help="Only this section: its headings, as 'Guide > Install'."
+        ),
+    ] = None,
+    parent_section: Annotated[
+        str | None, typer.Option("--parent-section", help="Only sections directly below this one.")
+    ] = None,
+    table_id: Annotated[str | None, typer.Option("--table-id", help="Only this table.")] = None,
     page: Annotated[int | None, typer.Option("--page", min=1, help="Only this page.")] = None,
     meta: Annotated[
         list[str] | None,
@@ -55,7 +68,7 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show stored chunks and their sizes."""
-    doc_id = None if document is None else identity(container, document)
+    doc_id = None if document is None else _known(container, document)
     if sizes:
         found = ask(lambda client: client.chunk_sizes(container, doc_id=doc_id))
         emit(found) if as_json else show_sizes(answers(), found)
@@ -73,6 +86,10 @@ def inspect(
             doc_id=doc_id,
             source_uri=_prefix(source),
             source_type=None if source_type is None else source_type.value,
+            block_type=None if block_type is None else block_type.value,
+            heading_path=heading_path,
+            parent_section=parent_section,
+            table_id=table_id,
             page=page,
             contains=contains,
             duplicates=duplicates,
@@ -90,6 +107,20 @@ def inspect(
     show_list(answers(), chunks)
     if len(chunks) == limit:
         notes().print(f"only the first {limit}; use --limit for more, --chunk ID for a whole chunk")
+
+
+def _known(container: str, document: str) -> UUID:
+    """The id of a document that exists."""
+    doc_id = identity(container, document)
+    try:
+        return ask(lambda client: client.document(container, doc_id)).doc_id
+    except NotFound as exc:
+        if "container_id" in exc.details:
+            raise
+        raise NotFound(
+            f"container '{container}' has no document '{document}'; list them with "
+            f"`latent documents list -c {container}`"
+        ) from exc
 
 
 def _prefix(source: str | None) -> str | None:

@@ -51,6 +51,10 @@ def condition(node: Node | None) -> FilterCondition:
 _PATH: Final[LiteralString] = (
     """(CASE WHEN d.uri ^@ 'file:///' THEN substr(d.uri, 9) ELSE d.uri END COLLATE "C")"""
 )
+_HEADINGS: Final[LiteralString] = "array_to_string(c.heading_path, ' > ')"
+_PARENT: Final[LiteralString] = (
+    "coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1])"
+)
 _LAST_PAGE: Final[LiteralString] = "coalesce(c.page_end, c.page)"
 
 _GLOBS: Final[LiteralString] = (
@@ -75,6 +79,27 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.PATH, FilterOp.IN): _PATH + _EXACT,
     (Column.PATH, FilterOp.PREFIX): _PATH + " ^@ ANY({value}::text[])",
     (Column.PATH, FilterOp.CONTAINS): "strpos(" + _PATH + ", {value}::text) > 0",
+    (Column.BLOCK_TYPE, FilterOp.IN): "c.block_type" + _EXACT,
+    (Column.HEADING_PATH, FilterOp.IN): "cardinality(c.heading_path) > 0 AND " + _HEADINGS + _EXACT,
+    (Column.HEADING_PATH, FilterOp.EXISTS): "cardinality(c.heading_path) > 0",
+    (Column.HEADING_PATH, FilterOp.CONTAINS): (
+        "strpos(" + _HEADINGS + ' COLLATE "C", {value}::text) > 0'
+    ),
+    # Whole headings.
+    (Column.HEADING_PATH, FilterOp.PREFIX): (
+        "EXISTS (SELECT FROM unnest({value}::text[]) AS prefix WHERE "
+        + _HEADINGS
+        + " = prefix OR "
+        + _HEADINGS
+        + " ^@ (prefix || ' > '))"
+    ),
+    (Column.PARENT_SECTION, FilterOp.IN): _PARENT + _EXACT,
+    (Column.PARENT_SECTION, FilterOp.EXISTS): _PARENT + " IS NOT NULL",
+    (Column.PARENT_SECTION, FilterOp.CONTAINS): (
+        "strpos(" + _PARENT + ' COLLATE "C", {value}::text) > 0'
+    ),
+    (Column.TABLE_ID, FilterOp.IN): "c.table_id" + _EXACT,
+    (Column.TABLE_ID, FilterOp.EXISTS): "c.table_id IS NOT NULL",
     (Column.KEY_PATH, FilterOp.IN): "c.key_path" + _EXACT,
     (Column.KEY_PATH, FilterOp.EXISTS): "c.key_path IS NOT NULL",
     (Column.KEY_PATH, FilterOp.CONTAINS): 'strpos(c.key_path COLLATE "C", {value}::text) > 0',

@@ -19,7 +19,7 @@ from latent_core.db.documents.chunk_listing import (
     Sizes,
 )
 from latent_core.domain import cursors
-from latent_core.domain.chunk import SourceType
+from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.text import Text, unsound
 from latent_core.wire.chunks import (
@@ -54,6 +54,10 @@ async def list_chunks(
     doc_id: UUID | None = None,
     source_uri: Annotated[Text | None, Query(max_length=4096)] = None,
     source_type: SourceType | None = None,
+    block_type: BlockType | None = None,
+    heading_path: Annotated[Text | None, Query(min_length=1, max_length=4096)] = None,
+    parent_section: Annotated[Text | None, Query(min_length=1, max_length=4096)] = None,
+    table_id: Annotated[Text | None, Query(min_length=1, max_length=256)] = None,
     page: Annotated[int | None, Query(ge=1, lt=2**31)] = None,
     duplicates: bool | None = None,
     contains: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
@@ -63,13 +67,17 @@ async def list_chunks(
 ) -> Response:
     """Visible chunks in storage order, with raw text, embedded text, place and lineage.
 
-    ``source_uri`` is a prefix. ``meta`` is a JSON object that the chunk's meta must contain;
+    ``source_uri`` is a prefix. ``heading_path`` is the whole path, such as ``Guide > Install``. ``meta`` is a JSON object that the chunk's meta must contain;
     ``meta.<field>=<value>`` compares one field.
     """
     selection = ChunkSelection(
         doc_id=doc_id,
         uri_prefix=source_uri,
         source_type=None if source_type is None else source_type.value,
+        block_type=None if block_type is None else block_type.value,
+        heading_path=heading_path,
+        parent_section=parent_section,
+        table_id=table_id,
         page=page,
         duplicates=duplicates,
         contains=contains,

@@ -33,7 +33,8 @@ WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL
 
 FIND: Final = """
 SELECT c.id, c.doc_id, c.generation, c.position, c.chunk_no, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
-       c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
+       c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path,
+       coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1]) AS parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count, c.windows, c.provenance, c.meta,
        c.created_at, d.uri, d.sha256, o.id AS duplicate_of
 FROM chunks c
@@ -46,6 +47,11 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no > %(after)s AND c.chunk_n
   AND (%(doc_id)s::uuid IS NULL OR c.doc_id = %(doc_id)s)
   AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
   AND (%(source_type)s::text IS NULL OR c.source_type = %(source_type)s)
+  AND (%(block_type)s::text IS NULL OR c.block_type = %(block_type)s)
+  AND (%(heading_path)s::text IS NULL OR array_to_string(c.heading_path, ' > ') = %(heading_path)s)
+  AND (%(parent_section)s::text IS NULL
+       OR coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1]) = %(parent_section)s)
+  AND (%(table_id)s::text IS NULL OR c.table_id = %(table_id)s)
   AND (%(page)s::integer IS NULL OR %(page)s BETWEEN c.page AND coalesce(c.page_end, c.page))
   AND (%(duplicates)s::boolean IS NULL OR %(duplicates)s = (o.id IS NOT NULL))
   AND (%(meta)s::jsonb IS NULL OR (d.meta || c.meta) @> %(meta)s)
@@ -141,6 +147,11 @@ class ChunkSelection:
     doc_id: UUID | None = None
     uri_prefix: str | None = None
     source_type: str | None = None
+    block_type: str | None = None
+    heading_path: str | None = None
+    """``H1 > H2 > H3``"""
+    parent_section: str | None = None
+    table_id: str | None = None
     page: int | None = None
     duplicates: bool | None = None
     contains: str | None = None
@@ -157,6 +168,10 @@ class ChunkSelection:
             "doc_id": self.doc_id,
             "uri_prefix": self.uri_prefix,
             "source_type": self.source_type,
+            "block_type": self.block_type,
+            "heading_path": self.heading_path,
+            "parent_section": self.parent_section,
+            "table_id": self.table_id,
             "page": self.page,
             "duplicates": self.duplicates,
             "contains": self.contains,

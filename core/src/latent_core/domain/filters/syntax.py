@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, assert_never
 from uuid import UUID
 
-from latent_core.domain.chunk import Modality, SourceType
+from latent_core.domain.chunk import BlockType, Modality, SourceType
 from latent_core.domain.document import Origin
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters import values
@@ -85,6 +85,14 @@ _COLUMNS: Final = {
             _path,
             FilterOp.GLOB,
         ),
+        _column(Column.BLOCK_TYPE, values.one_of(BlockType), *_EQUAL),
+        _column(
+            Column.HEADING_PATH,
+            values.text,
+            *(*_EQUAL, FilterOp.PREFIX, FilterOp.CONTAINS, FilterOp.EXISTS),
+        ),
+        _column(Column.PARENT_SECTION, values.text, *_EQUAL, FilterOp.CONTAINS, FilterOp.EXISTS),
+        _column(Column.TABLE_ID, values.text, *_EQUAL, FilterOp.EXISTS),
         _Field(
             Column.KEY_PATH,
             (FilterOp.PREFIX, FilterOp.CONTAINS, *_EQUAL, FilterOp.EXISTS),
