@@ -194,6 +194,16 @@ def test_search_in_json_is_the_answer_itself(
     }  # fmt: skip
 
 
+def test_facets_of_a_search_are_counted_below_the_hits(
+    latent: Latent, museum: Path, gateway: FakeGateway
+) -> None:
+    latent("ingest", museum, "-c", "notes", "--wait")
+    result = latent("search", "lamp", "-c", "notes", "--facet", "source_type", "--facet", "meta.x")
+    assert gateway.requests[-1].json()["facets"] == ["source_type", "meta.x"]
+    line = "source_type of 1 document: text 1, 2 other values 4, without it 1\n"
+    assert result.out.endswith(line)
+
+
 def test_a_search_without_a_hit_is_noted_on_stderr(latent: Latent) -> None:
     result = latent("search", "walrus", "-c", "notes")
     assert (result.code, result.out) == (0, "")

@@ -93,6 +93,20 @@ async def test_without_containers_all_that_may_be_read_are_searched(
     assert [issue["message"] for issue in some["issues"]] == [message]
 
 
+async def test_facets_are_counted_for_a_model_without_a_place_in_the_list_of_tools(
+    harness: GatewayHarness,
+) -> None:
+    answer = await found(harness, "project", query="fog", facets="source_type", mode="lexical")
+    facet = answer["facets"]["source_type"]
+    assert facet["documents"] == 1
+    (value,) = facet["untrusted_content"]["values"]
+    assert value["count"] == 1
+    assert value["value"] == answer["hits"][0].get("source_type", "markdown")
+    listed = (await harness.result("project", "tools/list"))["tools"]
+    (tool,) = [tool for tool in listed if tool["name"] == "containers_search"]
+    assert "facets" not in tool["inputSchema"]["properties"]
+
+
 async def test_an_archived_or_empty_container_never_costs_the_answer(
     harness: GatewayHarness,
 ) -> None:

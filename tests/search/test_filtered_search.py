@@ -23,6 +23,7 @@ from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
 from tests.support.harness.installation import Installation
 from tests.support.oracles.filter_oracle import FilterJudge, FilterRow, filters
+from tests.support.oracles.naive_facets import NaiveFacet, assert_counted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -149,6 +150,92 @@ async def test_a_filter_lets_the_same_chunks_through_on_every_channel(
         answer = await search(client, FEW, filters_given, mode)
         found = {str(hit.chunk_id) for hit in answer.hits}
         assert found == expected, (mode, filters_given, answer.issues, found ^ expected)
+
+
+FACETS: Final = (
+    "source_type",
+    "language",
+    "meta.year",
+    "meta.tags",
+    "meta.flag",
+    "meta.a",
+    "meta.a.b",
+    "meta.symbols",
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=HEALTH)
+@given(data=st.data())
+async def test_facets_count_the_documents_that_a_naive_reading_counts(
+    client: AsyncClient, rows: dict[str, FilterRow], data: st.DataObject
+) -> None:
+    filters_given = data.draw(st.one_of(st.just({}), filters(list(rows.values()))))
+    query = data.draw(st.sampled_from(["lamp", "lit", "number 3", "of page", "zeppelin"]))
+    mode = data.draw(st.sampled_from(MODES))
+    more: dict[str, Any] = data.draw(
+        st.sampled_from([{}, {"must_terms": ["lit"]}, {"path_like": "docs/*"}])
+    )
+    judge = FilterJudge(datetime.now(UTC))
+    words = await search(client, FEW, {}, SearchMode.LEXICAL, query=query)
+    exact = await search(client, FEW, {}, SearchMode.SEMANTIC, query=query, **more)
+    counted = {str(h.chunk_id) for h in exact.hits}
+    if mode is SearchMode.LEXICAL or (words.hits and mode is SearchMode.HYBRID):
+        counted &= {str(h.chunk_id) for h in words.hits}
+    matching = [rows[chunk] for chunk in counted if judge.passes(filters_given, rows[chunk])]
+
+    fields = list(FACETS)
+    answer = await search(client, FEW, filters_given, mode, query=query, facets=fields, **more)
+
+    assert set(answer.facets) == set(FACETS)
+    for name, facet in answer.facets.items():
+        assert_counted(facet, NaiveFacet.of(name, matching))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("colour", "facets[1]: is an unknown field"),
+        ("page", "facets[1]: 'page' cannot be counted; use source_type"),
+        ("meta.", "facets[1]: the name of a meta field"),
+    ],
+)
+async def test_a_facet_that_cannot_be_counted_is_a_named_issue(
+    http: httpx.AsyncClient, rows: dict[str, FilterRow], name: str, message: str
+) -> None:
+    body = {"containers": [FEW], "query": "lamp", "top_k": 1, "facets": ["language", name]}
+    answer = await http.post("/v1/search", json=body)
+    assert answer.status_code == 400
+    (issue,) = answer.json()["issues"]
+    assert issue["code"] == "INVALID"
+    assert message in issue["message"]
+
+
+async def test_facets_of_several_containers_are_added_and_list_the_frequent_values(
+    client: AsyncClient, rows: dict[str, FilterRow]
+) -> None:
+    for part, days in (("first", range(80)), ("second", range(70, 100))):
+        await client.create(manifest(f"facets-{part}"))
+        records = [{"_id": f"{n}", "text": "A tern.", "day": n, "odd": n % 2 == 1} for n in days]
+        await ingest(client, f"facets-{part}", "c.jsonl", jsonl(records))
+
+    request = SearchRequest(
+        containers=["facets-first", "facets-second"],
+        query="tern",
+        top_k=1,
+        mode=SearchMode.LEXICAL,
+        facets=["meta.day", "meta.odd", "session"],
+    )
+    answer = await client.search(request)
+
+    days_facet, odd, session = (answer.facets[name] for name in request.facets)
+    assert [(one.value, one.count) for one in days_facet.values][:10] == [
+        (n, 2) for n in range(70, 80)
+    ]
+    assert (len(days_facet.values), days_facet.other_values, days_facet.other_count) == (50, 50, 50)
+    assert [(one.value, one.count) for one in odd.values] == [(False, 55), (True, 55)]
+    assert (session.values, session.documents, session.missing) == ([], 110, 110)
+    again = request.model_copy(update={"facets": [], "cursor": answer.next_cursor})
+    assert (await client.search(again)).hits, "facets do not belong to the query of a cursor"
 
 
 async def test_the_applied_filter_is_reported_and_parses_to_itself(

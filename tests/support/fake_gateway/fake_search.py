@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 from latent_core.domain.ids import chunk_id, content_hash
 from latent_core.wire.chunks import ChunkView
-from latent_core.wire.search import Hit, PlaceView, Provenance, Reason, SearchRequest
+from latent_core.wire.search import (
+    Facet,
+    FacetValue,
+    Hit,
+    PlaceView,
+    Provenance,
+    Reason,
+    SearchRequest,
+)
 from tests.support.fake_gateway.world import StoredDocument, World
 
 
@@ -23,6 +33,17 @@ def find(world: World, request: SearchRequest) -> list[Hit]:
         _hit(world, stored, words, rank, score / len(words))
         for rank, (score, stored) in enumerate(found[: request.top_k], start=1)
     ]
+
+
+def count_types(hits: Sequence[Hit]) -> dict[str, Facet]:
+    """The facet ``source_type``."""
+    counts = Counter(hit.source_type for hit in hits)
+    values = [FacetValue(value=value, count=count) for value, count in counts.most_common()]
+    return {
+        "source_type": Facet(
+            documents=len(hits), values=values, other_count=4, other_values=2, missing=1
+        )
+    }
 
 
 def searched(world: World, request: SearchRequest) -> list[str]:

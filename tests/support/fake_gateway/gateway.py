@@ -28,7 +28,7 @@ from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
-from tests.support.fake_gateway.fake_search import find, searched, whole_chunk
+from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
 from tests.support.fake_gateway.http import (
     FakeRequest,
     FakeResponse,
@@ -354,6 +354,7 @@ def search(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
         hits=hits,
         issues=issues,
         timings={"total": 3.0},
+        facets=count_types(hits) if search_request.facets else {},
         diagnostics=diagnostics if search_request.diagnostics else None,
     )
 

@@ -214,6 +214,13 @@ def _read_date(stored: Any) -> datetime | None:
     return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
 
 
+def value_of(name: str, row: FilterRow) -> Any:
+    """The value of a field; None where it is missing."""
+    if name.startswith("meta."):
+        return _under(name.removeprefix("meta."), {**row.doc_meta, **row.chunk_meta})
+    return getattr(row, name)
+
+
 def _under(name: str, meta: Mapping[str, Any]) -> Any:
     if name in meta:
         return meta[name]

@@ -19,6 +19,7 @@ from latent_core.domain.manifest.model import SearchMode
 from latent_core.wire.search import (
     AlsoInDocument,
     Diagnostics,
+    Facet,
     Hit,
     Neighbour,
     Reason,
@@ -75,6 +76,14 @@ def search(
     filters: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="Filter as in docs/api.md.")
     ] = None,
+    facets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--facet",
+            metavar="FIELD",
+            help="Count the matching documents by source_type, language or meta.NAME; repeatable.",
+        ),
+    ] = None,
     neighbours: Annotated[
         int,
         typer.Option(
@@ -101,6 +110,7 @@ def search(
         "path_like": path_like,
         "ignore_case": ignore_case,
         "filters": _object(filters) if filters else None,
+        "facets": facets,
         "neighbours": neighbours,
         "mode": mode,
         "explain": explain,
@@ -115,6 +125,8 @@ def search(
     console = answers()
     for rank, hit in enumerate(answer.hits, start=1):
         show_hit(console, rank, hit, several=len(containers) > 1)
+    for field, facet in answer.facets.items():
+        console.print(Text(safe(facet_line(field, facet)), style="dim"))
     if answer.diagnostics is not None:
         show_diagnostics(console, answer.diagnostics)
     for issue in answer.issues:
@@ -194,6 +206,16 @@ def reason(why: Reason) -> str:
     if why.lines:
         words += f", lines {', '.join(map(str, why.lines))}"
     return f"{why.channel} rank {why.rank} ({why.score:.3f}){words}"
+
+
+def facet_line(field: str, facet: Facet) -> str:
+    """The counts of a field in one line, the most frequent values first."""
+    counts = [f"{one.value} {one.count}" for one in facet.values]
+    counts += [f"{amount(facet.other_values, 'other value')} {facet.other_count}"] * bool(
+        facet.other_values
+    )
+    counts += [f"without it {facet.missing}"] * bool(facet.missing)
+    return f"{field} of {amount(facet.documents, 'document')}: {', '.join(counts)}"
 
 
 def show_diagnostics(console: Console, found: Diagnostics) -> None:

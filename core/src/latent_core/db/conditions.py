@@ -48,6 +48,30 @@ def condition(node: Node | None) -> FilterCondition:
     return FilterCondition(compiler.node(node), compiler.values)
 
 
+COUNTABLE: Final[Mapping[Column, LiteralString]] = {
+    Column.SOURCE_TYPE: "d.source_type",
+    Column.LANGUAGE: "d.language",
+    Column.ORIGIN: "d.origin",
+    Column.WRITTEN_BY: "d.written_by",
+    Column.SESSION: "d.session",
+}
+"""Columns of documents whose values can be counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValues:
+    """The values of several fields, as jsonb expressions."""
+
+    of: tuple[Composable, ...]
+    parameters: Mapping[str, Any]
+
+
+def field_values(fields: Sequence[Column | MetaField]) -> FieldValues:
+    """Expressions for the values of ``fields`` (of ``COUNTABLE``, or of the meta)."""
+    compiler = _Compiler("field")
+    return FieldValues(tuple(map(compiler.value, fields)), compiler.values)
+
+
 _PATH: Final[LiteralString] = (
     """(CASE WHEN d.uri ^@ 'file:///' THEN substr(d.uri, 9) ELSE d.uri END COLLATE "C")"""
 )
@@ -165,7 +189,9 @@ _DATED: Final[
 class _Compiler:
     """Composes one condition and collects its parameters."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "asked") -> None:
+        """``prefix``: of the names of its parameters."""
+        self._prefix = prefix
         self.values: dict[str, Any] = {}
 
     def node(self, node: Node) -> Composable:
@@ -234,6 +260,12 @@ class _Compiler:
             meta=meta, op=_ORDERED[test.op], value=self._bind(test.values[0])
         )
 
+    def value(self, field: Column | MetaField) -> Composable:
+        """The value of a field as jsonb; NULL where it is missing."""
+        if isinstance(field, MetaField):
+            return self._field(field.name)
+        return SQL("to_jsonb(" + COUNTABLE[field] + ")")
+
     def _field(self, name: str) -> Composable:
         """The value of a field: the chunk's, else the document's; else the value at the dotted path."""
         whole = self._top(name)
@@ -250,7 +282,7 @@ class _Compiler:
         return SQL(top).format(name=self._bind(name))
 
     def _bind(self, value: Any) -> Placeholder:
-        name = f"asked_{len(self.values)}"
+        name = f"{self._prefix}_{len(self.values)}"
         self.values[name] = value
         return Placeholder(name)
 

@@ -194,6 +194,12 @@ def _both(node: Node | None, mode: Node | None) -> FilterCondition:
     return condition(all_of(parts) if parts else None)
 
 
+def meta_fields(manifests: Sequence[Manifest]) -> list[MetaFields]:
+    """The meta fields that requests to these containers may name."""
+    schemas = [manifest.metadata.custom_schema for manifest in manifests]
+    return _fields(schemas) if any(schemas) else [UNDECLARED]
+
+
 def _fields(schemas: Sequence[Mapping[str, Any]]) -> list[MetaFields]:
     """A field that one container declares is valid for all; if one container declares none, every field is valid."""
     known = frozenset(name for schema in schemas for name in schema) if all(schemas) else None

@@ -114,6 +114,12 @@ class ContainerSearch:
                 self.result.status.exhausted = self._round.exhausted
         return self.result
 
+    @property
+    def scope(self) -> SearchScope | None:
+        """What was searched; None if it is not known, because time ran out before the constraints were checked."""
+        exact = self._exact_constraint
+        return None if exact is not None and exact.matches.late else self._round.scope
+
     def restart_round(self) -> bool:
         """Make the next round query every channel again; without time for it, report that hits may be missing.
 

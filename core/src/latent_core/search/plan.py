@@ -304,7 +304,7 @@ def _channels(mode: SearchMode) -> tuple[str, ...]:
 
 MAX_OFFSET: Final = 1000
 """Limit of hits across all pages."""
-_OWN: Final = frozenset({"cursor", "diagnostics", "explain"})
+_OWN: Final = frozenset({"cursor", "diagnostics", "explain", "facets"})
 """Fields that may differ between the pages of one answer."""
 
 

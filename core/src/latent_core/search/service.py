@@ -16,6 +16,7 @@ from latent_core.domain.errors import Issue, IssueCode
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
+from latent_core.search.facets import FacetCounts, FacetField, count_facets, facet_fields
 from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
@@ -112,6 +113,7 @@ class SearchService:
             seen=image is not None and image.picture is not None,
             target=target,
         )
+        fields = facet_fields(request.facets, [c.manifest for c in readable.values()])
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
         seen = image.picture if image is not None else None
@@ -138,16 +140,32 @@ class SearchService:
                 ]
                 with deadline(_postgres_seconds(plan, order)):
                     page, retrieved = await self._rounds(plan, searches, order, timings, slot)
+                facets = await self._facets(fields, plan, searches, timings)
         finally:
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
         if order.milliseconds:
             timings.stages["rerank"] = order.milliseconds
         answer = _answer(request, plan, order, page, retrieved, timings)
+        if facets is not None:
+            answer = _with_facets(answer, facets)
         if image is not None:
             answer = _with_image(answer, image)
         self._measure(retrieved, timings)
         return answer
+
+    async def _facets(
+        self,
+        fields: Mapping[str, FacetField],
+        plan: SearchPlan,
+        searches: Sequence[ContainerSearch],
+        timings: StageTimings,
+    ) -> FacetCounts | None:
+        if not fields:
+            return None
+        counts = await count_facets(self.stores, plan, searches, fields)
+        timings.lap("facets")
+        return counts
 
     def _measure(self, retrieved: Sequence[ContainerCandidates], timings: StageTimings) -> None:
         self.metrics.candidates.inc(sum(r.status.candidates for r in retrieved))
@@ -383,6 +401,17 @@ def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
             "issues": [*([image.issue] if image.issue is not None else []), *answer.issues],
             "partial": answer.partial or image.partial,
             "timings": {**answer.timings, "image": image.milliseconds},
+        }
+    )
+
+
+def _with_facets(answer: SearchResponse, counts: FacetCounts) -> SearchResponse:
+    """The answer with its facets; partial if a container was not counted."""
+    return answer.model_copy(
+        update={
+            "facets": counts.facets,
+            "issues": [*answer.issues, *counts.issues],
+            "partial": answer.partial or bool(counts.issues),
         }
     )
 

@@ -142,7 +142,7 @@ Surface = Literal["http", "mcp", "job"]
 MaskedSource = Literal["note", "conversation"]
 """Text in which a secret was masked."""
 SearchStage = Literal[
-    "plan", "turn", "embed", "retrieve", "fuse", "hydrate", "rerank", "render", "total"
+    "plan", "turn", "embed", "retrieve", "fuse", "hydrate", "rerank", "facets", "render", "total"
 ]
 """``total`` is the whole search, from plan to answer."""
 DEFAULT_EMBEDDER: Final = "local"

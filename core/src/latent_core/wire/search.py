@@ -158,6 +158,8 @@ MAX_TOP_K = 100
 MAX_PATTERNS = 32
 MAX_PATTERN_CHARS = 1000
 
+MAX_FACETS = 8
+MAX_FACET_VALUES = 50
 MAX_NEIGHBOURS = 5
 MAX_PASSAGES = 5
 MIN_CHARS = 200
@@ -192,6 +194,8 @@ class SearchRequest(BaseModel):
     """A glob (``*``, ``?``) or substring that every hit's source path matches; case is ignored."""
     ignore_case: bool = False
     """For ``must_terms`` and ``regexes``."""
+    facets: Annotated[list[Pattern], Field(max_length=MAX_FACETS)] = []
+    """Fields to count over all matching documents: source_type, language, origin, written_by, session, meta.<name>."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
     dedup: bool = True
     """``passages`` hits per document; the others are listed under the best one."""
@@ -263,8 +267,31 @@ class Diagnostics(BaseModel):
     """Maps each container to the lexemes of the query."""
 
 
+class FacetValue(BaseModel):
+    value: str | int | float | bool
+    count: int
+    """Documents with it."""
+
+
+class Facet(BaseModel):
+    """How the matching documents are distributed over the values of a field."""
+
+    documents: int
+    """Documents that match."""
+    values: list[FacetValue]
+    """The most frequent ones first, at most ``MAX_FACET_VALUES``. A document with a list counts once for each item."""
+    other_count: int
+    """Sum of the counts of the values that are not listed: rarer ones, objects, and texts over 512 bytes."""
+    other_values: int
+    """Number of these values."""
+    missing: int
+    """Documents without a value."""
+
+
 class SearchResponse(Envelope):
     hits: list[Hit] = []
+    facets: dict[str, Facet] = {}
+    """By field, as requested."""
     next_cursor: str | None = None
     """Cursor of the next page; None on the last one."""
     truncated: bool = False

@@ -16,7 +16,7 @@ from latent_core.domain.chunk import BlockType
 from latent_core.domain.document import Origin
 from latent_core.search.plan import EXACT
 from latent_core.search.snippet import excerpt
-from latent_core.wire.search import Detail, Hit, PlaceView, Reason
+from latent_core.wire.search import Detail, Facet, FacetValue, Hit, PlaceView, Reason
 from latent_gateway.mcp.results import IssueSummary, ToolResult, longest, size
 from latent_gateway.mcp.tools.port import UntrustedContent
 
@@ -32,6 +32,9 @@ MAX_DUPLICATES: Final = 5
 MAX_REASONS: Final = 8
 MAX_LINES: Final = 10
 MAX_PATTERN_BYTES: Final = 200
+MAX_FACET_VALUES: Final = 10
+MAX_FACET_BYTES: Final = 100
+"""Of one value."""
 MARK: Final = "..."
 
 
@@ -101,6 +104,21 @@ class CompactHit(ToolResult):
     untrusted_content: CompactContent
 
 
+class FacetCounts(ToolResult):
+    """Matching documents by the values of a field."""
+
+    documents: int
+    untrusted_content: FacetContent
+    other_values: int = 0
+    """Number of the values that are not listed."""
+    missing: int = 0
+    """Documents without a value."""
+
+
+class FacetContent(UntrustedContent):
+    values: list[FacetValue]
+
+
 class ToolSearchResult(ToolResult):
     """Answer of ``containers_search``."""
 
@@ -110,7 +128,18 @@ class ToolSearchResult(ToolResult):
     next_cursor: str | None = None
     partial: bool = False
     issues: list[IssueSummary] = []
+    facets: dict[str, FacetCounts] = {}
     advice: str | None = None
+
+
+def facet_content(facet: Facet) -> FacetCounts:
+    values = [one for one in facet.values if size(one.value) <= MAX_FACET_BYTES][:MAX_FACET_VALUES]
+    return FacetCounts(
+        documents=facet.documents,
+        untrusted_content=FacetContent(values=values),
+        other_values=facet.other_values + len(facet.values) - len(values),
+        missing=facet.missing,
+    )
 
 
 @dataclass(frozen=True, slots=True)

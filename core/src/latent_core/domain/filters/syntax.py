@@ -126,6 +126,11 @@ def parse(written: Mapping[str, Any], meta: MetaFields = UNDECLARED) -> Node | N
     return _FilterReader(meta).group(written, "filters", 1) if written else None
 
 
+def field_named(name: str, at: str, meta: MetaFields = UNDECLARED) -> Column | MetaField:
+    """The field of this name; ``Invalid`` for an unknown one, with the nearest known name. ``at``: its place."""
+    return _FilterReader(meta).known(name, at).target
+
+
 @dataclass(slots=True)
 class _FilterReader:
     """Parses one filter and counts its parts."""
@@ -158,7 +163,7 @@ class _FilterReader:
                 join = all_of if key == "and" else any_of
                 yield join(self._groups(value, place, depth + 1))
             else:
-                yield self._field(self._known(key, place), value, place)
+                yield self._field(self.known(key, place), value, place)
 
     def _groups(self, written: Any, at: str, depth: int) -> Iterator[Node]:
         if not isinstance(written, list) or not written:
@@ -167,7 +172,7 @@ class _FilterReader:
             self._count(at)
             yield self.group(part, f"{at}[{n}]", depth)
 
-    def _known(self, name: str, at: str) -> _Field:
+    def known(self, name: str, at: str) -> _Field:
         for column in _COLUMNS.values():
             if column.target == name:
                 return column

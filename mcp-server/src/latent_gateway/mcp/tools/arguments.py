@@ -41,6 +41,13 @@ class _ClampedNumber:
 CLAMPED: Final = _ClampedNumber()
 
 
+class _UnlistedArgument:
+    """Marks an argument that is accepted and documented, but not in the list of tools, which every session pays for."""
+
+
+UNLISTED: Final = _UnlistedArgument()
+
+
 class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

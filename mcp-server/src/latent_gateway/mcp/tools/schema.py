@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
+from latent_gateway.mcp.tools.arguments import UNLISTED
+
 _DROPPED: Final = frozenset({"title", "$defs", "default", "additionalProperties", "pattern"}) | {
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     *("minLength", "maxLength", "minItems", "maxItems"),
@@ -24,6 +26,9 @@ _NULL: Final = {"type": "null"}
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
     """The schema of arguments. Optional fields are not required; that they may be null is not mentioned."""
     written = model.model_json_schema()
+    for name, field in model.model_fields.items():
+        if UNLISTED in field.metadata:
+            del written["properties"][name]
     schema = _simple(written, written.get("$defs", {}))
     schema.pop("description", None)  # the tool has its own
     schema.setdefault("properties", {})

@@ -14,6 +14,7 @@ from latent_core.domain.text import Text
 from latent_core.search.plan import cursor_at, offset_of
 from latent_core.wire.search import (
     MAX_CONTAINERS,
+    MAX_FACETS,
     MAX_NEIGHBOURS,
     MAX_PASSAGES,
     MAX_PATTERNS,
@@ -27,7 +28,7 @@ from latent_core.wire.search import (
 )
 from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Scope, ToolCall
-from latent_gateway.mcp.compact import ToolSearchResult, fit
+from latent_gateway.mcp.compact import ToolSearchResult, facet_content, fit
 from latent_gateway.mcp.results import (
     DEFAULT_CHARS,
     MAX_CHARS,
@@ -36,7 +37,7 @@ from latent_gateway.mcp.results import (
     problems,
     size,
 )
-from latent_gateway.mcp.tools.arguments import CLAMPED
+from latent_gateway.mcp.tools.arguments import CLAMPED, UNLISTED
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Cursor, Tool
 
 DEFAULT_TOP_K: Final = 10
@@ -150,6 +151,7 @@ class SearchArguments(Arguments):
         CLAMPED,
     ] = None
     cursor: Cursor = None
+    facets: Annotated[list[Pattern], Listed, UNLISTED, Field(max_length=MAX_FACETS)] = []
 
     def request(self) -> SearchRequest:
         """The search request; ``Invalid`` for what only the service can check."""
@@ -185,6 +187,7 @@ def found(
         next_cursor="_" * MAX_CURSOR_CHARS,
         partial=answer.partial,
         issues=[issue_summary(issue) for issue in issues[:MAX_ISSUES]],
+        facets={name: facet_content(facet) for name, facet in answer.facets.items()},
         advice=MORE,
     )
     fitted = fit(answer.hits, detail, max_chars - size(frame.compact()))
