@@ -29,6 +29,9 @@ HELD: Final = 200
 DEPTH: Final = 10
 TRAIN_SECONDS: Final = 2.0
 MAP_MS: Final = 100.0
+QUERY_US: Final = 60.0
+QUERY_DIMS: Final = 768
+SINGLE_QUERIES: Final = 2_000
 NOISES: Final = (0.1, 0.3, 0.6)
 """Length of the noise against that of the vector."""
 
@@ -55,6 +58,8 @@ class Times:
     forward_train_seconds: float
     map_ms: float
     """``QUERIES`` at once."""
+    query_us: float
+    """One query of ``QUERY_DIMS``: the median of ``SINGLE_QUERIES``."""
 
 
 def unit(rows: NDArray[Any]) -> Array:
@@ -129,7 +134,19 @@ def timed(chunks: int, dims: int) -> Times:
         round(trained, 3),
         round(forward, 3),
         round((perf_counter() - begun) * 1000, 1),
+        round(single_query_us(QUERY_DIMS), 1),
     )
+
+
+def single_query_us(dims: int) -> float:
+    old, new = made_up(2 * dims, dims, 0.3)
+    adapter = DriftAdapter.train(old, new)
+    times = []
+    for query in np.resize(new, (SINGLE_QUERIES, dims)):
+        begun = perf_counter()
+        adapter.adapt_query(query)
+        times.append(perf_counter() - begun)
+    return float(np.median(times)) * 1e6
 
 
 def main() -> int:
@@ -143,7 +160,8 @@ def main() -> int:
         pairs.append(recovered("two models", unit(np.load(given.old)), unit(np.load(given.new))))
     print(
         f"training on {times.pairs} of {times.chunks} x {times.dims}: {times.train_seconds} s "
-        f"(forward {times.forward_train_seconds} s); {QUERIES} queries mapped in {times.map_ms} ms"
+        f"(forward {times.forward_train_seconds} s); {QUERIES} queries mapped in {times.map_ms} ms; "
+        f"one query of {QUERY_DIMS} in {times.query_us} us"
     )
     for one in pairs:
         print(
@@ -152,7 +170,10 @@ def main() -> int:
     if given.json:
         result = {"times": asdict(times), "recovered": [asdict(one) for one in pairs]}
         given.json.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    return 0 if times.train_seconds < TRAIN_SECONDS and times.map_ms < MAP_MS else 1
+    met = (
+        times.train_seconds < TRAIN_SECONDS and times.map_ms < MAP_MS and times.query_us < QUERY_US
+    )
+    return 0 if met else 1
 
 
 def arguments() -> argparse.Namespace:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from latent_core.domain.errors import Invalid
+from latent_core.models.embedding import drift
 from latent_core.models.embedding.drift import (
     AdapterUnreadable,
     DriftAdapter,
@@ -174,3 +177,46 @@ def test_vectors_of_another_width_and_what_is_not_finite_are_refused() -> None:
         adapter.adapt_query(np.full(6, np.nan))
     with pytest.raises(Invalid, match="not finite"):
         DriftAdapter.train(np.full((4, 4), np.inf), np.zeros((4, 4)))
+
+
+def test_a_query_does_not_scale_the_matrix_again() -> None:
+    rng = np.random.default_rng(29)
+    dims = 128
+    pairs = off_centre(rng, 300, dims), off_centre(rng, 300, dims)
+    adapter = DriftAdapter.train(*pairs, scaling=True)
+    query = pairs[1][0]
+    adapter.adapt_query(query)
+    tracemalloc.start()
+    try:
+        adapter.adapt_query(query)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < adapter.matrix.nbytes / 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"), [(DriftAdapter, "_rotation"), (ForwardMap, "_ridge_maps")]
+)
+def test_training_uses_one_thread_and_leaves_the_others_as_they_were(
+    kind: type[DriftAdapter | ForwardMap], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    during: set[int] = set()
+    original = getattr(drift, step)
+
+    def observed(*args: object) -> object:
+        during.update(one["num_threads"] for one in blas())
+        return original(*args)
+
+    def blas() -> list[dict[str, int]]:
+        return [one for one in threadpool_info() if one["user_api"] == "blas"]
+
+    rng = np.random.default_rng(31)
+    pairs = off_centre(rng, 40, 4), off_centre(rng, 40, 4)
+    kind.train(*pairs)  # loads every library
+    with threadpool_limits(limits=2, user_api="blas"):
+        monkeypatch.setattr(drift, step, observed)
+        kind.train(*pairs)
+        after = {one["num_threads"] for one in blas()}
+    assert during == {1}
+    assert after == {2}

@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import io
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import threadpool_limits
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import drift_adapters
@@ -69,6 +71,17 @@ class _Affine:
     mean_to: Array
     scale: Array
     """(to,): ones where nothing is scaled."""
+    _weights: Array = field(init=False, repr=False)
+    """``matrix`` times ``scale``"""
+    _offset: Array = field(init=False, repr=False)
+    """Both means in the target space, so that vectors are read only once."""
+
+    def __post_init__(self) -> None:
+        # Once per adapter: scaling the matrix takes ten times as long as mapping a query.
+        scaled = bool((self.scale != 1).any())
+        weights = np.ascontiguousarray(self.matrix * self.scale if scaled else self.matrix)
+        object.__setattr__(self, "_weights", weights)
+        object.__setattr__(self, "_offset", self.mean_to - self.mean_from @ weights)
 
     @property
     def dims_from(self) -> int:
@@ -85,10 +98,8 @@ class _Affine:
             raise ShapesDiffer(
                 f"the adapter maps rows of {self.dims_from} dimensions, not {_shape(given)}"
             )
-        # Means and scale are folded into the matrix, so that the rows are read only once.
-        weights = self.matrix * self.scale
-        mapped = given @ weights
-        mapped += self.mean_to - self.mean_from @ weights
+        mapped = given @ self._weights
+        mapped += self._offset
         lengths = np.sqrt(np.einsum("nd,nd->n", mapped, mapped))[:, None]
         if not np.isfinite(lengths).all() or (lengths < _MIN_NORM).any():
             raise Invalid("a vector is not finite, or the adapter maps it to zero")
@@ -113,9 +124,9 @@ class _Affine:
         way = bytes(found["way"].item()).decode("ascii", "replace")
         if way != cls._way():
             raise AdapterUnreadable(f"this adapter is a '{way}', not a '{cls._way()}'")
-        made = cls(*(np.asarray(found[name], dtype=np.float32) for name in _ARRAYS))
-        made._check()
-        return made
+        arrays = {name: np.asarray(found[name], dtype=np.float32) for name in _ARRAYS}
+        _check(arrays)
+        return cls(**arrays)
 
     def save(self, path: Path) -> None:
         path.write_bytes(self.to_bytes())
@@ -132,15 +143,6 @@ class _Affine:
     def _way(cls) -> str:
         return cls.__name__
 
-    def _check(self) -> None:
-        shapes = [self.matrix.ndim, self.mean_from.shape, self.mean_to.shape, self.scale.shape]
-        expected = [2, self.matrix.shape[:1], self.matrix.shape[1:], self.matrix.shape[1:]]
-        arrays = (self.matrix, self.mean_from, self.mean_to, self.scale)
-        if shapes != expected or not all(np.isfinite(array).all() for array in arrays):
-            raise AdapterUnreadable(
-                "the adapter's arrays have mismatched shapes or non-finite numbers"
-            )
-
 
 class DriftAdapter(_Affine):
     """Maps vectors of the new model into the old space, so that the new model's queries search an old collection."""
@@ -156,12 +158,13 @@ class DriftAdapter(_Affine):
         old, new = _pairs(old, new)
         mean_old, mean_new = _mean(old), _mean(new)
         centred_old, centred_new = old - mean_old, new - mean_new
-        rotation = _rotation(centred_old, centred_new)
-        back = np.ascontiguousarray(rotation.T)
         scale = np.ones(old.shape[1], dtype=np.float32)
-        if scaling:
-            mapped = np.asarray(centred_new @ back, dtype=np.float32)
-            scale = _stretch(mapped, centred_old)
+        with _one_thread():
+            rotation = _rotation(centred_old, centred_new)
+            back = np.ascontiguousarray(rotation.T)
+            if scaling:
+                mapped = np.asarray(centred_new @ back, dtype=np.float32)
+                scale = _stretch(mapped, centred_old)
         return cls(back, mean_new, mean_old, scale)
 
     @property
@@ -190,9 +193,10 @@ class ForwardMap(_Affine):
     def train(cls, old: ArrayLike, new: ArrayLike, *, ridge: float | None = None) -> Self:
         """Train on pairs. ``ridge`` is a multiple of the mean variance; by default held-back pairs select it."""
         old, new = _pairs(old, new)
-        if ridge is None:
-            ridge = _best_ridge(old, new)
-        ((matrix, mean_old, mean_new),) = _ridge_maps(old, new, (ridge,))
+        with _one_thread():
+            if ridge is None:
+                ridge = _best_ridge(old, new)
+            ((matrix, mean_old, mean_new),) = _ridge_maps(old, new, (ridge,))
         return cls(matrix, mean_old, mean_new, np.ones(new.shape[1], dtype=np.float32))
 
 
@@ -209,6 +213,15 @@ def _pairs(old: ArrayLike, new: ArrayLike) -> tuple[Array, Array]:
     if not (np.isfinite(one).all() and np.isfinite(other).all()):
         raise Invalid("pairs contain a number that is not finite")
     return one, other
+
+
+def _one_thread() -> AbstractContextManager[object]:
+    """Limits the linear algebra of the process to one thread. Its threads wait for each other actively: on a machine
+    with other work, training takes several times as long with them as without."""
+    from scipy import linalg  # noqa: F401 - loads a library of its own, which is limited too
+
+    limit: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
+    return limit
 
 
 def _rotation(old: Array, new: Array) -> Array:
@@ -282,6 +295,14 @@ def _unpacked(data: bytes) -> dict[str, NDArray[Any]]:
             return {name: stored[name] for name in ("format", "way", *_ARRAYS)}
     except (ValueError, KeyError, OSError, EOFError, zipfile.BadZipFile) as exc:
         raise AdapterUnreadable("these bytes are not a complete drift adapter") from exc
+
+
+def _check(arrays: Mapping[str, Array]) -> None:
+    wide = arrays["matrix"].shape
+    expected = {"matrix": wide, "mean_from": wide[:1], "mean_to": wide[1:], "scale": wide[1:]}
+    fits = len(wide) == 2 and all(arrays[name].shape == expected[name] for name in _ARRAYS)
+    if not fits or not all(np.isfinite(array).all() for array in arrays.values()):
+        raise AdapterUnreadable("the adapter's arrays have mismatched shapes or non-finite numbers")
 
 
 def _shape(array: NDArray[Any]) -> str:
