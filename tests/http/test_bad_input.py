@@ -118,6 +118,51 @@ async def test_a_container_whose_name_cannot_be_one_is_refused_in_paths_and_quer
     refused(await http.post(f"/v1/containers/{name}/uploads?filename=a", content=b"x"), 400, 404)
 
 
+async def test_every_route_refuses_a_query_parameter_that_it_does_not_have(
+    http: httpx.AsyncClient,
+) -> None:
+    schema = (await http.get("/openapi.json")).json()
+    routes = [(verb, path) for path, item in schema["paths"].items() for verb in item]
+    assert len(routes) > 50
+    for verb, path in [*routes, ("get", "/openapi.json")]:
+        address = re.sub(r"\{\w+\}", "1", path) + "?surprise=1"
+        message = refused(await http.request(verb, address), 400)
+        assert "'surprise' is not a query parameter of this route" in message, (verb, path)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (f"/v1/containers/{HERE}/chunks?source_typ=pdf", "did you mean 'source_type'?"),
+        (f"/v1/containers/{HERE}/chunks?xyz=1", "known are block_type, .*, meta.<name>"),
+        ("/v1/containers/describe?container=x", "did you mean 'container_id'?"),
+        ("/v1/jobs?containerid=x", "did you mean 'container_id'?"),
+        ("/healthz?verbose=1", "'verbose' is not a query parameter of this route; it has none"),
+        (f"/v1/blobs/{'0' * 64}?a%00b=1&sig=x", r"'a\\u0000b' is not a query parameter"),
+    ],
+)
+async def test_the_nearest_query_parameter_is_named(
+    http: httpx.AsyncClient, address: str, message: str
+) -> None:
+    assert re.search(message, refused(await http.get(address), 400))
+
+
+async def test_the_nearest_field_of_a_body_is_named(http: httpx.AsyncClient) -> None:
+    body = {"containers": [HERE], "qeury": "x", "top_k": 1, "fusion": {"wieghts": {}}}
+    message = refused(await http.post("/v1/containers/search", json=body), 400)
+    assert "'qeury' is unknown; did you mean 'query'?" in message
+    assert "'fusion.wieghts' is unknown" in message
+
+
+async def test_a_link_of_the_console_may_have_parameters_of_others(
+    http: httpx.AsyncClient,
+) -> None:
+    """Chat programs append theirs to the addresses that they show."""
+    answer = await http.get("/login?utm_source=chat")
+    assert answer.status_code == 200
+    assert "text/html" in answer.headers["content-type"]
+
+
 @pytest.mark.parametrize("prefix", ["a%00b", "%01"])
 async def test_a_prefix_that_no_uri_has_is_refused(http: httpx.AsyncClient, prefix: str) -> None:
     message = refused(await http.get(f"/v1/containers/{HERE}/documents?uri_prefix={prefix}"), 400)

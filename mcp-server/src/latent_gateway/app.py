@@ -66,6 +66,7 @@ from latent_gateway.middleware.requests import (
     TelemetryMiddleware,
 )
 from latent_gateway.openapi import GatewayApi, documented_answers
+from latent_gateway.query_parameters import KNOWN_ONLY
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     )
     app.state.gateway = shared
     for module in ROUTERS:
-        app.include_router(module.router)
+        app.include_router(module.router, dependencies=[KNOWN_ONLY])
     agents.install(app)
     site.install(app)
     envelope.install(app, stack.capacity.heard)

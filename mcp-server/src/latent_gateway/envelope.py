@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from math import ceil
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.wire.base import Envelope
+from latent_gateway.query_parameters import suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -112,16 +113,27 @@ def install(app: FastAPI, heard: Callable[[LatentError], None] = lambda _: None)
 async def _validation(request: Request, exc: Exception) -> Response:
     if not isinstance(exc, RequestValidationError):
         raise exc
-    problems = [_problem(e) for e in exc.errors()[:20]]
+    fields = _body_fields(request)
+    problems = [_problem(e, fields) for e in exc.errors()[:20]]
     return error_answer(
         Invalid("; ".join(problems), problems=problems), request.scope["latent.request_id"]
     )
 
 
-def _problem(error: dict[str, Any]) -> str:
+def _body_fields(request: Request) -> Collection[str]:
+    """The fields of the body that the route takes; none if it takes no object."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else body.field_info.annotation
+    return model.model_fields if isinstance(model, type) and issubclass(model, BaseModel) else ()
+
+
+def _problem(error: dict[str, Any], fields: Collection[str]) -> str:
     place = ".".join(str(p) for p in error["loc"][1:]) or str(error["loc"][0])
     if error["type"] == "extra_forbidden":
-        return f"'{place}' is unknown"
+        top = len(error["loc"]) == 2 and fields
+        return (
+            f"'{place}' is unknown; {suggestion(place, fields)}" if top else f"'{place}' is unknown"
+        )
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
 
 

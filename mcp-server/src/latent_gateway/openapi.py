@@ -22,6 +22,7 @@ from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.base import Envelope
 from latent_gateway.middleware.auth import OPEN
+from latent_gateway.query_parameters import KNOWN_ONLY
 
 Json = dict[str, Any]
 
@@ -71,7 +72,7 @@ class GatewayApi(FastAPI):
         super().__init__(openapi_url=None, docs_url=None, redoc_url=None, **given)
         self._making = Lock()
         self._rendered: bytes | None = None
-        self.add_api_route(PATH, self._served, include_in_schema=False)
+        self.add_api_route(PATH, self._served, include_in_schema=False, dependencies=[KNOWN_ONLY])
 
     @override
     def openapi(self) -> Json:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from latent_core.db.documents import chunk_listing
 from latent_core.db.documents.chunk_listing import (
@@ -35,22 +35,23 @@ from latent_core.wire.search import PlaceView
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.envelope import json_answer
+from latent_gateway.query_parameters import PrefixedParameters
 
 router = APIRouter(tags=["chunks"])
 
 SECONDS: Final = 2.0
 """A list that takes longer ends early, with a cursor."""
 MAX_FIELDS: Final = 20
-_FIELD: Final = "meta."
+MetaFields = Annotated[list[tuple[str, str]], Depends(PrefixedParameters("meta."))]
 
 
 @router.get("/v1/containers/{container_id}/chunks", response_model=ChunkPage)
 async def list_chunks(
     container_id: str,
-    request: Request,
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
+    fields: MetaFields,
     doc_id: UUID | None = None,
     source_uri: Annotated[Text | None, Query(max_length=4096)] = None,
     source_type: SourceType | None = None,
@@ -82,7 +83,7 @@ async def list_chunks(
         duplicates=duplicates,
         contains=contains,
         meta=_meta(meta),
-        fields=_fields(request),
+        fields=_fields(fields),
     )
     after = cursors.decode_int(cursor, -1)
     async with shared.stack.db.reading() as conn:
@@ -120,13 +121,8 @@ def _meta(given: str | None) -> dict[str, Any] | None:
     return meta
 
 
-def _fields(request: Request) -> dict[str, str]:
+def _fields(given: list[tuple[str, str]]) -> dict[str, str]:
     """The ``meta.<field>=<value>`` parameters of the query."""
-    given = [
-        (name.removeprefix(_FIELD), value)
-        for name, value in request.query_params.multi_items()
-        if name.startswith(_FIELD)
-    ]
     fields = dict(given)
     if len(given) > MAX_FIELDS or len(fields) < len(given):
         raise Invalid(f"meta.<field>: name each field once, and at most {MAX_FIELDS} of them")
