@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from latent_client import AsyncClient, hybrid_search, retrieve_top_k, search_sources
 from latent_core.wire.search import SearchRequest
-from tests.http.test_http_surface import ingest, manifest
+from tests.http.test_http_surface import ingest, manifest, settled
+from tests.mcp.test_mcp import answered, connected
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -84,6 +85,35 @@ class TestExactSearch:
         answer = await ask(http, query="lamp rotation", path_like="*.py", dedup=False)
         assert {hit["source_path"] for hit in answer["hits"]} == {"src/lamp.py"}
         assert all(any(r["path"] for r in hit["why"]) for hit in answer["hits"])
+
+    async def test_a_match_on_a_later_page_of_a_chunk_has_that_page_everywhere(
+        self, http: httpx.AsyncClient, client: AsyncClient, installation: Any
+    ) -> None:
+        """A window of code covers two pages; its images are drawn from the text after publication."""
+        lines = [f"berth_{n} = {n}" for n in range(150)]
+        lines[128] = "redirect_uri = berth_3  # the only one"
+        source = "\n".join(lines).encode()
+        await ingest(client, "exact", "auth.py", source, source_uri="file:///src/auth.py")
+        await settled(client, "exact")
+        (hit,) = (await ask(http, must_terms=["redirect_uri"]))["hits"]
+        assert (hit["place"]["page"], hit["place"]["page_end"]) == (1, 2)
+        (reason,) = hit["why"]
+        assert (reason["lines"], reason["page"], hit["provenance"]["page"]) == ([129], 2, 2)
+        first, second = hit["page_uris"]
+        assert hit["page_uri"] == hit["uri"] == second
+        assert "redirect_uri" in hit["snippet"]
+        page = (await client.page(hit["doc_id"], 2)).text
+        assert "redirect_uri" in page
+        (early,) = (await ask(http, must_terms=["berth_7 ="]))["hits"]
+        assert (early["provenance"]["page"], early["page_uri"]) == (1, early["page_uris"][0])
+        assert early["page_uri"].partition("?")[0] == first.partition("?")[0]
+        async with connected(installation, "legacy", path="/mcp/connector") as connector:
+            found = await answered(connector, "search", query="redirect_uri")
+            result = next(r for r in found["results"] if hit["chunk_id"] in r["id"])
+            fetched = await answered(connector, "fetch", id=result["id"])
+        assert fetched["metadata"]["page"] == "2"
+        assert fetched["url"] == result["url"]
+        assert fetched["url"].endswith(f"?chunk={hit['chunk_id']}&page=2")
 
     async def test_a_quoted_phrase_must_occur_verbatim(self, http: httpx.AsyncClient) -> None:
         for mode in ("lexical", "semantic", "hybrid"):

@@ -133,7 +133,7 @@ def _passage(hit: Hit) -> Passage:
         chunk_id=hit.chunk_id,
         doc_id=hit.doc_id,
         source_type=hit.source_type,
-        page=hit.place.page,
+        page=hit.provenance.page,
         line_start=hit.place.line_start,
         line_end=hit.place.line_end,
     )

@@ -10,14 +10,17 @@ from uuid import UUID
 import pytest
 
 from latent_core.bm25.analyser import query_terms
+from latent_core.bm25.exact import CandidateText
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
 from latent_core.db.documents.chunks import HitRow, PageFiles
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Display, Manifest, SearchMode
 from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.exact import ExactQuery, Matcher
+from latent_core.search.fuse import RankedList
 from latent_core.search.hydrate import HydratedRows
-from latent_core.search.plan import ContainerPlan
+from latent_core.search.plan import EXACT, ContainerPlan
 from latent_core.search.ranking import Group, RankedCandidate
 from latent_core.search.render import IMAGE_FROM, render
 from latent_core.wire.containers import ContainerState
@@ -99,12 +102,18 @@ def shown(
     query: str = "kipper",
     pages: Mapping[int, dict[str, Any]] | None = None,
     template: str = "{snippet}",
+    exact: ExactQuery | None = None,
 ) -> Hit:
     plan = ContainerPlan(container(template), SearchMode.HYBRID, ("bm25",), FilterCondition())
     retrieved = ContainerCandidates(plan, terms=query_terms(query, ["english"]))
+    if exact is not None:
+        retrieved.matcher = Matcher(exact)
+        text = CandidateText(1, DOC, row["text"], row["line_start"], 0, row["uri"])
+        retrieved.matches = {1: match} if (match := retrieved.matcher.judge(text)) else {}
+        retrieved.lists[EXACT] = RankedList([1], [1.0])
     # As the statement finds them: those that the chunk spans, in order.
     first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
-    spanned = [page for n, page in sorted((pages or {}).items()) if first <= n <= last]
+    spanned = [{"page": n} | one for n, one in sorted((pages or {}).items()) if first <= n <= last]
     files = [PageFiles(**one) for one in spanned]
     found = HydratedRows({("ships", 1): HitRow(**row | {"pages": files})}, {}, {})
     ((hit,),) = render(
@@ -170,12 +179,90 @@ def test_a_page_is_looked_at_when_enough_of_it_is_picture(
     assert (hit.read_as, hit.visual_importance, hit.page_uri) == (read_as, visual, "image:a")
 
 
-def test_the_page_status_is_that_of_the_linked_page() -> None:
-    pages = {3: page(0.1, image=None), 4: page(0.9, image="b", pdf="c"), 5: page(0.2)}
-    hit = shown(chunk("kipper", page=3, page_end=5), pages=pages)
-    assert hit.page_uris == ["image:b", "image:a"]
-    assert (hit.page_uri, hit.read_as, hit.visual_importance) == ("image:b", "image", 0.9)
-    assert hit.page_pdf_uri == "inline:c:application/pdf:p.pdf"
+WHARF = "\n".join(f"Berth {n} is let to ship {n}." for n in range(1, 60))
+LINES = WHARF.split("\n")
+
+
+def wharf(**more: Any) -> dict[str, Any]:
+    """Lines 11 to 69 of a source, on pages 3 to 5."""
+    place = {"page": 3, "page_end": 5, "line_start": 11, "line_end": 69}
+    return chunk(WHARF, block_type="paragraph", **{**place, **more})
+
+
+def three_pages(first: dict[str, Any] | None = None) -> dict[int, dict[str, Any]]:
+    """Page 4 begins with line 31 (berth 21), page 5 with line 51 (berth 41)."""
+    return {
+        3: {**page(0.1), **(first or {}), "line_start": 1, "head": "Before the chunk"},
+        4: {**page(0.9, image="b", pdf="c"), "line_start": 31, "head": "\n".join(LINES[20:28])},
+        5: {**page(0.2, image="d"), "line_start": 51, "head": "\n".join(LINES[40:48])},
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "number", "image"), [("20", 3, "a"), ("21", 4, "b"), ("40", 4, "b"), ("41", 5, "d")]
+)
+def test_a_hit_shows_the_page_of_its_best_words_and_lists_all_pages_of_its_chunk(
+    query: str, number: int, image: str
+) -> None:
+    hit = shown(wharf(), f"berth {query}", three_pages())
+    assert f"Berth {query} " in hit.snippet
+    assert (hit.provenance.page, hit.page_uri, hit.uri) == (number, *[f"image:{image}"] * 2)
+    assert hit.page_uris == ["image:a", "image:b", "image:d"]
+    assert (hit.place.page, hit.place.page_end) == (3, 5)
+    assert (hit.visual_importance, hit.read_as) == {
+        3: (0.1, "text"),
+        4: (0.9, "image"),
+        5: (0.2, "text"),
+    }[number]
+    assert hit.page_pdf_uri == ("inline:c:application/pdf:p.pdf" if number == 4 else None)
+
+
+def test_an_exact_match_decides_the_snippet_and_the_page_before_the_words() -> None:
+    exact = ExactQuery(must_terms=("ship 45",), regexes=(r"\bship 5\d\b",))
+    hit = shown(wharf(), "berth 2 3 4 5 6 7 8", three_pages(), exact=exact)
+    assert "ship 45" in hit.snippet
+    assert (hit.provenance.page, hit.page_uri) == (5, "image:d")
+    assert {(why.term or why.regex, why.page, why.lines[0]) for why in hit.why} == {
+        ("ship 45", 5, 55),
+        (r"\bship 5\d\b", 5, 60),
+    }
+    assert "ship 45" in [hit.snippet[start:end] for start, end in hit.highlights]
+    alone = shown(wharf(), "", three_pages(), exact=ExactQuery(regexes=("let to ship 33",)))
+    assert (alone.provenance.page, alone.why[0].lines) == (4, [43])
+    assert "let to ship 33" in alone.snippet
+
+
+def test_a_page_that_begins_within_a_long_line_is_found_there() -> None:
+    line = " ".join(f"berth {n} is let to ship {n}." for n in range(60))
+    middle = line.index("berth 30 ")
+    pages = {
+        1: {**page(0.0), "line_start": 1, "head": line},
+        2: {**page(0.0, image="b"), "line_start": 1, "head": line[middle : middle + 300]},
+    }
+    place = {"page": 1, "page_end": 2, "line_start": 1, "line_end": 1}
+    assert shown(chunk(line, **place), "ship 29", pages).provenance.page == 1
+    assert shown(chunk(line, **place), "ship 30", pages).provenance.page == 2
+
+
+def test_pages_of_a_source_without_lines_begin_where_their_text_does() -> None:
+    first, second, third = "The tide turns at noon.", "Berth 7 is let.", "Gulls are fed at dusk."
+    text = f"{first}\f{second} \f{third[:12]}"
+    pages = {
+        1: {**page(0.0), "head": f"Before. {first}"},
+        2: {**page(0.0, image="b"), "head": f"{second} "},
+        3: {**page(0.0, image=None), "head": None},
+        4: {**page(0.0, image="d"), "head": third},
+    }
+    row = chunk(text, page=1, page_end=4)
+    numbers = [shown(row, word, pages).provenance.page for word in ("noon", "let", "gulls")]
+    assert numbers == [1, 2, 4]
+
+
+def test_a_page_without_an_image_has_no_link_though_its_neighbours_have() -> None:
+    pages = three_pages(first={"image_sha256": None})
+    hit = shown(wharf(), "berth 20", pages)
+    assert (hit.provenance.page, hit.page_uri, hit.page_image) == (3, None, "none")
+    assert hit.page_uris == ["image:b", "image:d"]
 
 
 def test_an_image_is_looked_at_before_it_is_drawn_and_a_record_is_read() -> None:

@@ -63,6 +63,34 @@ def test_no_word_is_cut_at_the_end() -> None:
     ]
 
 
+CHART = "\n\n".join(["Adults", "78", "65", "Seniors", "46", "2006 2008 2010 2012"])
+TICKS = "\n\n".join(str(n) for n in range(100, 150))
+SENTENCES = "Older adults were asked about the Internet. " + "They answered by telephone. " * 12
+
+
+def test_labels_of_a_chart_are_no_snippet_where_there_is_prose() -> None:
+    def shown(query: str, text: str = f"{CHART}\n\n{TICKS}\n\n{SENTENCES}\n\n{CHART}") -> str:
+        terms = query_terms(query, ["english"])
+        return make_snippet(text, "english", terms, 100, spans, prose=True).text
+
+    assert "Older adults were asked" in shown("adults seniors 2010")  # two words in the chart
+    assert shown("2008").startswith("Older adults")  # no word in prose
+    assert shown("unknown").startswith("Older adults")
+    assert "Seniors" in shown("seniors", f"{CHART}\n\n{TICKS}")  # no prose
+    items = "\n".join(["- salt", "- flour", "- yeast", "- water"])
+    assert "yeast" in shown("yeast", f"{SENTENCES}\n\n{items}")  # a list is no chart
+
+
+def test_an_exact_match_is_shown_though_it_is_a_label() -> None:
+    text = f"{CHART}\n\n{SENTENCES}"
+    at = text.index("46")
+    found = make_snippet(
+        text, "english", ["adult"], 100, spans, exact=[(at, at + 2, "46")], prose=True
+    )
+    assert "46" in found.text
+    assert found.evidence == ((at, "=46", 1.0),)
+
+
 PROSE = "First sentence here. Second one there. " + "Filler words stand about. " * 20 + "The end."
 
 

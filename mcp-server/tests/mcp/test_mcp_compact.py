@@ -61,6 +61,7 @@ def hit(number: int, words: dict[str, Any]) -> Hit:
             handler_version="1",
             embedder="e",
             embedder_version="1",
+            page=number,
             generation=1,
         ),
         meta={"note": words["meta"]},
@@ -146,6 +147,17 @@ def test_a_brief_hit_has_what_a_citation_needs_and_a_full_one_everything() -> No
     }
     more = {"chunk_id", "score", "uri", "source_type", "page_uri", "duplicates", "page_image"}
     assert set(full(hit(3, words)).compact()) > CITED | more
+
+
+def test_the_page_of_a_hit_is_that_of_its_best_match() -> None:
+    found = hit(2, {name: f"the {name}" for name in PARTS})
+    found.place.page_end = 4
+    found.provenance.page = 3
+    shown = full(found)
+    assert (shown.page, shown.page_end) == (3, 4)
+    assert shown.uri == f"page://{found.doc_id}/3"
+    found.provenance.page = 4
+    assert (full(found).page, full(found).page_end) == (4, None)
 
 
 def test_reasons_name_the_terms_and_patterns_that_matched_with_their_lines_and_page() -> None:

@@ -16,6 +16,7 @@ from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import SearchMode
+from latent_core.domain.table import header_above
 from latent_core.wire.search import (
     AlsoInDocument,
     Diagnostics,
@@ -162,7 +163,8 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
         console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
-        console.print(Text(f"   open: latent open {hit.doc_id}/{hit.place.page or 1}", style="dim"))
+        opened = f"   open: latent open {hit.doc_id}/{hit.provenance.page or 1}"
+        console.print(Text(opened, style="dim"))
     elif hit.page_image in PAGE_IMAGES:
         page_text = PAGE_IMAGES[hit.page_image] + (
             f": {hit.page_image_cause}" if hit.page_image_cause else ""
@@ -191,10 +193,11 @@ def others(found: list[AlsoInDocument]) -> str:
 def marked(hit: Hit) -> Text:
     """The indented snippet with matches in bold."""
     text = Text(safe(hit.snippet, lines=True))
+    header = Text(safe(header_above(hit.text, hit.block_type, hit.snippet), lines=True))
     for start, end in hit.highlights:
         text.stylize("bold yellow", start, end)
     shown = Text()
-    for line in text.split("\n", allow_blank=False):
+    for line in (header + text).split("\n", allow_blank=False):
         shown.append("   ").append_text(line).append("\n")
     shown.right_crop(1)
     return shown

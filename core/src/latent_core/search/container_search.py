@@ -18,7 +18,7 @@ from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.search.circuit_breaker import UNANSWERED
 from latent_core.search.constraints import SELECTIVE, STUBBORN, Constraint, constraints_of
 from latent_core.search.embed import QueryVectors
-from latent_core.search.exact import Match, Matches
+from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
@@ -52,6 +52,8 @@ class ContainerCandidates:
     matches: dict[int, Match] = field(default_factory=dict)
     """Exact matches of each chunk, by chunk_no."""
     path_like: str | None = None
+    matcher: Matcher | None = None
+    """Of the exact query."""
 
     def add_timing(self, stage: str, seconds: float) -> None:
         timings = self.status.timings_ms
@@ -85,7 +87,9 @@ class ContainerSearch:
         )
         self._round = Round()
         self.result = ContainerCandidates(
-            part, path_like=plan.matcher.query.path_like if plan.matcher else None
+            part,
+            path_like=plan.matcher.query.path_like if plan.matcher else None,
+            matcher=plan.matcher,
         )
         self.result.status.container_id = part.container.id
         self.result.terms = stores.query_terms(plan.query, part.container.languages)

@@ -58,6 +58,8 @@ class PatternMatch:
     count: int
     lines: tuple[int, ...]
     """Of the source; none where it has no lines."""
+    first: int
+    """Offset of the first match in the chunk's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,14 @@ class Matcher:
             found += matched
         return Match(text.chunk_no, text.doc_id, tuple(one for one in found if one is not None))
 
+    def spans(self, text: str) -> list[tuple[int, int, str]]:
+        """The matches in ``text``, by pattern: start, end and the pattern."""
+        return [
+            (*match.span(), given)
+            for given, pattern in (*self._terms, *self._regexes)
+            for match in islice(pattern.finditer(text), COUNTED)
+        ]
+
 
 async def exact_matches(
     index: ExactIndex,
@@ -173,7 +183,7 @@ def _found(kind: Kind, given: str, pattern: Any, text: CandidateText) -> Pattern
     own = [start for start in spans if start >= text.repeated_chars] or spans
     if not own:
         return None
-    return PatternMatch(kind, given, len(own), tuple(_lines(text, own)))
+    return PatternMatch(kind, given, len(own), tuple(_lines(text, own)), own[0])
 
 
 def _lines(text: CandidateText, starts: Iterable[int]) -> list[int]:

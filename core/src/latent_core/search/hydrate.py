@@ -52,10 +52,10 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
 
 
 def _lacks_image(row: HitRow) -> bool:
-    """Whether a page image is missing. Records of a corpus have no pages."""
+    """Whether an image of its pages is missing. Records of a corpus have no pages."""
     if row.parent_id is not None:
         return False
-    return not any(page.image_sha256 for page in row.pages)
+    return not row.pages or not all(page.image_sha256 for page in row.pages)
 
 
 async def _rows(

@@ -22,11 +22,13 @@ from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Display
+from latent_core.domain.table import header_above, header_row
 from latent_core.search.container_search import ContainerCandidates
+from latent_core.search.hit_pages import HitPages
 from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT, VECTOR
 from latent_core.search.ranking import Group, RankedCandidate
-from latent_core.search.snippet import Snippet, header_row, make_snippet
+from latent_core.search.snippet import Snippet, make_snippet
 from latent_core.wire.search import (
     AlsoInDocument,
     Duplicate,
@@ -96,23 +98,26 @@ def _text_key(row: HitRow, retrieved: ContainerCandidates) -> tuple[str, int | s
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Links to the page of a hit."""
+    """The page of a hit, where its snippet stands, and the links."""
 
+    number: int | None
+    uri: str | None
+    """None while this page has no image, though others may have one."""
     uris: list[str]
     pdf_uri: str | None
     visual: float | None
     lack: MissingImage
     """Why there is no image."""
 
-    @property
-    def uri(self) -> str | None:
-        return self.uris[0] if self.uris else None
 
-
-def _look(row: HitRow, found: HydratedRows, bucket: str, links: LinkSigner) -> _Look:
-    page = next((p for p in row.pages if p.image_sha256), row.pages[0] if row.pages else None)
+def _look(
+    row: HitRow, page: PageFiles | None, found: HydratedRows, bucket: str, links: LinkSigner
+) -> _Look:
+    uris = [_page_uri(one, bucket, links) for one in row.pages]
     return _Look(
-        uris=_page_uris(row.pages, bucket, links),
+        number=page.page if page else row.page,
+        uri=_page_uri(page, bucket, links) if page else None,
+        uris=[uri for uri in uris if uri is not None],
         pdf_uri=_page_pdf_uri(page, bucket, links),
         visual=visual_importance(page.visual if page else None, row.modality),
         lack=found.lacks.get(row.doc_id, NO_IMAGE),
@@ -140,8 +145,11 @@ def _hit(
         display.max_snippet_chars,
         spans,
         head=len(header_row(row.text)) if row.block_type == BlockType.TABLE.value else 0,
+        exact=retrieved.matcher.spans(row.text) if retrieved.matcher else (),
+        prose=row.block_type not in (BlockType.TABLE.value, BlockType.CODE.value),
     )
-    look = _look(row, found, retrieved.plan.container.bucket, links)
+    pages = HitPages.of(row)
+    look = _look(row, pages.best(snippet), found, retrieved.plan.container.bucket, links)
     return Hit(
         container_id=group.best.container_id,
         doc_id=row.doc_id,
@@ -161,8 +169,8 @@ def _hit(
         uri=look.uri,
         page_uri=look.uri,
         page_uris=look.uris,
-        page_image="ready" if look.uris else look.lack.state,
-        page_image_cause=None if look.uris else look.lack.cause,
+        page_image="ready" if look.uri else look.lack.state,
+        page_image_cause=None if look.uri else look.lack.cause,
         page_pdf_uri=look.pdf_uri,
         read_as=read_as(look.visual),
         visual_importance=look.visual,
@@ -170,7 +178,7 @@ def _hit(
         place=place_view(row),
         source_path=source_path(row.uri),
         source_uri=row.uri,
-        why=_why(retrieved, row),
+        why=_why(retrieved, row, pages),
         timestamps=_times(row),
         origin=Origin(row.origin),
         written_by=row.written_by,
@@ -180,7 +188,7 @@ def _hit(
         modified_at=row.source_modified_at,
         fetched_at=row.fetched_at,
         indexed_at=row.created_at,
-        provenance=_provenance(row, retrieved.plan.container.space),
+        provenance=_provenance(row, look.number, retrieved.plan.container.space),
         meta={**row.doc_meta, **row.meta},
         also_in_document=[
             AlsoInDocument(chunk_id=other.id, score=c.score, place=place_view(other))
@@ -223,18 +231,20 @@ def source_path(uri: str) -> str:
     return uri.removeprefix("file:///")
 
 
-def _why(retrieved: ContainerCandidates, row: HitRow) -> list[Reason]:
+def _why(retrieved: ContainerCandidates, row: HitRow, pages: HitPages) -> list[Reason]:
     reasons: list[Reason] = []
     for channel, ranked in sorted(retrieved.lists.items()):
         if row.chunk_no not in ranked.chunk_nos:
             continue
         at = ranked.chunk_nos.index(row.chunk_no)
         reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
-        reasons += _exactly(reason, retrieved, row) if channel == EXACT else [reason]
+        reasons += _exactly(reason, retrieved, row, pages) if channel == EXACT else [reason]
     return reasons
 
 
-def _exactly(reason: Reason, retrieved: ContainerCandidates, row: HitRow) -> list[Reason]:
+def _exactly(
+    reason: Reason, retrieved: ContainerCandidates, row: HitRow, pages: HitPages
+) -> list[Reason]:
     """One reason per matching term, expression and path."""
     match = retrieved.matches.get(row.chunk_no)
     reasons = [
@@ -243,7 +253,7 @@ def _exactly(reason: Reason, retrieved: ContainerCandidates, row: HitRow) -> lis
                 one.kind: one.pattern,
                 "count": one.count,
                 "lines": list(one.lines),
-                "page": row.page,
+                "page": page.page if (page := pages.at(one.first)) else row.page,
             }
         )
         for one in (match.found if match else ())
@@ -253,7 +263,7 @@ def _exactly(reason: Reason, retrieved: ContainerCandidates, row: HitRow) -> lis
     return reasons
 
 
-def _provenance(row: HitRow, space: Space) -> Provenance:
+def _provenance(row: HitRow, page: int | None, space: Space) -> Provenance:
     """Provenance with the model of the searched space, which may be newer than the chunk."""
     stored = row.provenance
     fetched: datetime | None = row.fetched_at
@@ -271,17 +281,15 @@ def _provenance(row: HitRow, space: Space) -> Provenance:
         handler_version=stored["handler_version"],
         embedder=embedder,
         embedder_version=version,
-        page=row.page,
+        page=page,
         generation=row.generation,
     )
 
 
-def _page_uris(pages: Sequence[PageFiles], bucket: str, links: LinkSigner) -> list[str]:
-    return [
-        links.page_image(bucket, page.image_sha256, page.mime, page.filename)
-        for page in pages
-        if page.image_sha256 and page.mime and page.filename
-    ]
+def _page_uri(page: PageFiles, bucket: str, links: LinkSigner) -> str | None:
+    if not (page.image_sha256 and page.mime and page.filename):
+        return None
+    return links.page_image(bucket, page.image_sha256, page.mime, page.filename)
 
 
 def _page_pdf_uri(page: PageFiles | None, bucket: str, links: LinkSigner) -> str | None:
@@ -307,7 +315,7 @@ def _variable(name: str, snippet: Snippet, row: HitRow, score: float) -> str:
     """The value of a template variable; missing metadata is empty."""
     match name:
         case "snippet":
-            return f"{_header(row, snippet)}{snippet.marked()}"
+            return f"{header_above(row.text, row.block_type, snippet.text)}{snippet.marked()}"
         case "title":
             return str(row.title or row.uri)
         case "doc_id":
@@ -316,14 +324,6 @@ def _variable(name: str, snippet: Snippet, row: HitRow, score: float) -> str:
             return f"{score:.2f}"
     value = row.doc_meta.get(name, "")
     return f"{value:.2f}" if isinstance(value, float) else str(value)
-
-
-def _header(row: HitRow, snippet: Snippet) -> str:
-    """The header row of a table whose snippet starts below it; without the header, cells have no meaning."""
-    if row.block_type != BlockType.TABLE.value or not snippet.start:
-        return ""
-    header = header_row(row.text)
-    return f"{header}\n" if header else ""
 
 
 IMAGE_FROM: Final = 0.4

@@ -25,6 +25,7 @@ class Provenance(BaseModel):
     embedder: str
     embedder_version: str
     page: int | None = None
+    """Where the snippet stands: of a chunk on several pages, the one with the best match."""
     generation: int
 
 
@@ -45,7 +46,7 @@ class Reason(BaseModel):
     lines: list[int] = Field(default_factory=list)
     """Lines of the source with a match; the first ones."""
     page: int | None = None
-    """Page of the source where the chunk with the match begins."""
+    """Page of the source with the first match."""
 
 
 class PlaceView(BaseModel):
@@ -112,9 +113,10 @@ class Hit(BaseModel):
     """``snippet`` with the words marked as ``**word**``, by the container's template."""
     text: str | None = None
     uri: str | None = None
-    """Page image, presigned; the same as ``page_uri``."""
+    """Image of page ``provenance.page``, presigned; the same as ``page_uri``."""
     page_uri: str | None = None
     page_uris: list[str] = Field(default_factory=list)
+    """All pages of the chunk that have an image, in order."""
     page_image: Literal["ready", "pending", "failed", "none"] = "none"
     """``pending``: a job still draws it."""
     page_image_cause: str | None = None

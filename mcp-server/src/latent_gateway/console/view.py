@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from latent_core.domain.errors import NotFound
+from latent_core.domain.table import header_above
 from latent_gateway.console import text_format
 from latent_gateway.console.console_session import ConsoleSession
 
@@ -104,6 +105,7 @@ def templates() -> Environment:
         for name in ("amount", "size", "moment", "ago", "seconds", "place", "reason", "plain")
     }
     environment.globals["marked"] = text_format.marked
+    environment.globals["header"] = header_above
     return environment
 
 

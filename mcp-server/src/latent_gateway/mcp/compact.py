@@ -77,7 +77,9 @@ class CompactHit(ToolResult):
     container_id: str
     doc_id: str
     page: int | None = None
+    """Of the best match in the passage."""
     page_end: int | None = None
+    """The last page of the passage, if it is a later one."""
     lines: list[int] = []
     """First and last line."""
     modified_at: str | None = None
@@ -222,12 +224,12 @@ def brief(hit: Hit, whole: int) -> CompactHit:
 
 def _cited(hit: Hit) -> CompactHit:
     """The hit without its passage."""
-    place = hit.place
+    place, page = hit.place, hit.provenance.page
     return CompactHit(
         container_id=hit.container_id,
         doc_id=str(hit.doc_id),
-        page=place.page,
-        page_end=None if place.page_end == place.page else place.page_end,
+        page=page,
+        page_end=place.page_end if page and place.page_end and place.page_end > page else None,
         lines=_lines(place),
         modified_at=hit.modified_at.date().isoformat() if hit.modified_at else None,
         why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
@@ -302,9 +304,9 @@ def _excerpt(hit: Hit, max_bytes: int) -> str:
 
 
 def resource_uri(hit: Hit) -> str:
-    if hit.place.page is None:
+    if hit.provenance.page is None:
         return f"document://{hit.doc_id}"
-    return f"page://{hit.doc_id}/{hit.place.page}"
+    return f"page://{hit.doc_id}/{hit.provenance.page}"
 
 
 def _moment(value: datetime | None) -> str | None:

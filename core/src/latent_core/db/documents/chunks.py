@@ -63,6 +63,7 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
+               'page', p.page, 'line_start', p.line_start, 'head', CASE WHEN c.page_end > c.page THEN left(p.text, %(head)s) END,
                'visual', p.visual, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
                'pdf_sha256', f.sha256, 'pdf_mime', f.mime, 'pdf_filename', f.filename) ORDER BY p.page) AS pages
     FROM pages p
@@ -134,6 +135,9 @@ SET page = (SELECT min(p.page) FROM pages p WHERE p.doc_id = c.doc_id AND p.gene
 WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s AND c.line_start IS NOT NULL
 """
 
+HEAD_CHARS: Final = 400
+"""Of the text of a page, read for chunks on several pages: enough to find where the page begins in the chunk."""
+
 INLINE_POINTS: Final = 1000
 """Above this number, point ids are computed in a thread: each takes some microseconds."""
 
@@ -184,6 +188,11 @@ class PlaceRow(Position):
 class PageFiles:
     """One page of ``HYDRATE``: its image and its file, if they exist."""
 
+    page: int
+    line_start: int | None = None
+    """Of the source, from 1; None where it has no lines."""
+    head: str | None = None
+    """The beginning of its text; None for the only page of a chunk."""
     visual: float | None
     image_sha256: str | None
     mime: str | None
@@ -320,7 +329,11 @@ async def hydrate(
     """All data of a hit by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible are absent."""
     cursor = await conn.execute(
         HYDRATE,
-        {"container_id": container_id, "chunk_nos": np.array(chunk_nos, np.int64)},
+        {
+            "container_id": container_id,
+            "chunk_nos": np.array(chunk_nos, np.int64),
+            "head": HEAD_CHARS,
+        },
         binary=True,
     )
     return {row["chunk_no"]: _hit_row(row) for row in await cursor.fetchall()}

@@ -17,6 +17,7 @@ from latent_core.db.documents import chunk_listing
 from latent_core.db.documents.chunk_listing import ChunkRow, ChunkSelection
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid
+from latent_core.domain.table import header_above
 from latent_core.wire.search import MAX_CONTAINERS, MAX_QUERY_CHARS, Hit, SearchRequest
 from latent_gateway.api.pages import readable_document
 from latent_gateway.api.search import find
@@ -40,7 +41,10 @@ SHARE_BEFORE: Final = 4
 SECONDS: Final = 5.0
 WEB: Final = re.compile(r"https?://[!-~]{1,2000}")
 UUID_TEXT: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-IDENTITY: Final = re.compile(f"(?P<doc>{UUID_TEXT})(?::(?P<chunk>{UUID_TEXT}))?")
+IDENTITY: Final = re.compile(
+    rf"(?P<doc>{UUID_TEXT})(?::(?P<chunk>{UUID_TEXT})(?::(?P<page>[1-9]\d{{0,8}}))?)?"
+)
+"""Of a document, a chunk, and the page of it that a search found."""
 
 
 class Query(Arguments):
@@ -93,11 +97,14 @@ async def search(call: ToolCall, arguments: Query) -> ConnectorResults:
 
 
 def _result(call: ToolCall, hit: Hit) -> ConnectorResult:
+    page = hit.provenance.page
+    header = header_above(hit.text, hit.block_type, hit.snippet)
+    later = f":{page}" if page != hit.place.page else ""
     return ConnectorResult(
-        id=f"{hit.doc_id}:{hit.chunk_id}",
+        id=f"{hit.doc_id}:{hit.chunk_id}{later}",
         title=cut(hit.title, MAX_TITLE_BYTES),
-        url=_url(call, hit.meta, hit.source_uri, hit.doc_id, hit.chunk_id),
-        snippet=cut(hit.snippet, MAX_SNIPPET_BYTES),
+        url=_url(call, hit.meta, hit.source_uri, hit.doc_id, hit.chunk_id, page),
+        snippet=cut(header + hit.snippet, MAX_SNIPPET_BYTES),
     )
 
 
@@ -107,27 +114,29 @@ async def fetch(call: ToolCall, arguments: Identity) -> FetchResult:
         raise Invalid("this is not an id: give an id from the results of search, unchanged")
     doc_id = UUID(parts["doc"])
     chunk_id = UUID(parts["chunk"]) if parts["chunk"] else None
+    page = int(parts["page"]) if parts["page"] else None
     async with call.shared.stack.db.reading() as conn:
         view = await readable_document(conn, call.caller, doc_id)
         hit = await _chunk(conn, view, chunk_id)
-        empty = _fetched(call, arguments.id, view, hit)
+        empty = _fetched(call, arguments.id, view, hit, page)
         piece = await _around(conn, view, hit, MAX_FETCH_BYTES - size(empty.compact()))
     more = {"truncated": "true"} if piece.next_place else {}
     return empty.model_copy(update={"text": piece.text, "metadata": {**empty.metadata, **more}})
 
 
 def _fetched(
-    call: ToolCall, identity: str, view: DocumentView, hit: ChunkRow | None
+    call: ToolCall, identity: str, view: DocumentView, hit: ChunkRow | None, page: int | None
 ) -> FetchResult:
-    """Everything but the text."""
-    place = {} if hit is None or hit.page is None else {"page": str(hit.page)}
+    """Everything but the text. ``page``: the page of the chunk that the search found, if it is not the first."""
+    page = _page(hit, page)
+    place = {} if page is None else {"page": str(page)}
     source = cut(view.source_uri.removeprefix("file:///"), MAX_TITLE_BYTES)
     chunk_id = None if hit is None else hit.id
     return FetchResult(
         id=identity,
         title=cut(view.title or source, MAX_TITLE_BYTES),
         text="",
-        url=_url(call, view.meta, view.source_uri, view.doc_id, chunk_id),
+        url=_url(call, view.meta, view.source_uri, view.doc_id, chunk_id, page),
         metadata={
             **place,
             **({"pages": str(view.pages)} if view.pages else {}),
@@ -137,6 +146,13 @@ def _fetched(
             "truncated": "false",
         },
     )
+
+
+def _page(hit: ChunkRow | None, page: int | None) -> int | None:
+    """``page`` if the chunk stands on it, else the chunk's first one."""
+    if hit is None or hit.page is None:
+        return None
+    return page if page and hit.page <= page <= (hit.page_end or hit.page) else hit.page
 
 
 async def _chunk(conn: Connection, view: DocumentView, chunk_id: UUID | None) -> ChunkRow | None:
@@ -167,7 +183,12 @@ async def _around(
 
 
 def _url(
-    call: ToolCall, meta: Mapping[str, Any], source: str, doc_id: UUID, chunk_id: UUID | None
+    call: ToolCall,
+    meta: Mapping[str, Any],
+    source: str,
+    doc_id: UUID,
+    chunk_id: UUID | None,
+    page: int | None = None,
 ) -> str:
     """An address that opens in a browser: the record's own, else the fetched page, else the console's page, where a
     person signs in. Never empty: a result without one is not cited."""
@@ -177,7 +198,8 @@ def _url(
         if isinstance(address, str) and WEB.fullmatch(address):
             return address
     chunk = f"?chunk={chunk_id}" if chunk_id else ""
-    return f"{call.links.base}/console/documents/{doc_id}{chunk}"
+    at = f"&page={page}" if chunk and page else ""
+    return f"{call.links.base}/console/documents/{doc_id}{chunk}{at}"
 
 
 SEARCH: Final = Tool(
