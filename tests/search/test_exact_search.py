@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient, hybrid_search, retrieve_top_k, search_sources
+from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.wire.search import SearchRequest
 from tests.http.test_http_surface import ingest, manifest, settled
 from tests.mcp.test_mcp import answered, connected
@@ -153,9 +154,40 @@ class TestExactSearch:
     ) -> None:
         pages = await hybrid_search(client, "lamp", must_terms=["LampKeeper"], containers=["exact"])
         assert [(p.source_path, p.line_start) for p in pages] == [("src/lamp.py", 1)]
+        assert pages[0].page_uris
         passages = await retrieve_top_k(client, "lamp", {"source_type": "markdown"}, 3)
         assert {p.source_path for p in passages} == {"docs/lamps.md"}
         code = await search_sources(client, "lamp rotation", ["code"], keyword_only=True)
         assert {hit.source_type for hit in code} == {"code"}
         documents = await client.doc_search("lamp rotation", limit=5)
         assert {hit.source_type for hit in documents.hits} == {"markdown"}
+
+    async def test_hybrid_search_gives_each_document_or_page_once_by_weighted_scores(
+        self, client: AsyncClient
+    ) -> None:
+        query, containers = "rotation of the lamp in fog", ["exact"]
+        documents = await hybrid_search(client, query, k=2, containers=containers)
+        assert len({found.doc_id for found in documents}) == len(documents) == 2
+        pages = await hybrid_search(client, query, containers=containers, per="page")
+        assert len({(found.doc_id, found.page) for found in pages}) == len(pages)
+        assert {found.source_path for found in pages} >= {d.source_path for d in documents}
+        answer = await client.search(
+            SearchRequest(
+                containers=containers,
+                query=query,
+                top_k=100,
+                fusion=Fusion(method=FusionMethod.WEIGHTED, weights={"vector": 0.6, "bm25": 0.4}),
+                dedup=False,
+            )
+        )
+        first: dict[str, float] = {}
+        for hit in answer.hits:
+            first.setdefault(hit.source_path, hit.score)
+        assert [(d.source_path, d.score) for d in documents] == list(first.items())[:2]
+
+    async def test_hybrid_search_without_words_finds_exact_matches(
+        self, client: AsyncClient
+    ) -> None:
+        found = await hybrid_search(client, "", regexes=[r"LAMP_\w+"], path_like="docs/*")
+        assert [one.source_path for one in found] == ["docs/lamps.md"]
+        assert found[0].why[0].regex == r"LAMP_\w+"

@@ -41,6 +41,16 @@ def test_ties_are_ordered_by_container_and_chunk_no() -> None:
     assert [g.best.container_id for g in found] == ["a", "z"]
 
 
+def test_ties_are_ordered_by_rrf_before_anything_else() -> None:
+    lower, upper = (
+        RankedCandidate("a", 1, A, 0.5, rrf=0.1),
+        RankedCandidate("z", 9, B, 0.5, rrf=0.2),
+    )
+    for by_document in (True, False):
+        found = group([lower, upper], by_document=by_document)
+        assert [g.best for g in found] == [upper, lower]
+
+
 def test_the_list_of_others_is_bounded() -> None:
     found = group([RankedCandidate("c", n, A, 1 / (n + 1)) for n in range(50)], by_document=True)
     assert len(found[0].others) == MAX_OTHERS

@@ -36,6 +36,13 @@ class RankedCandidate(NamedTuple):
     """Fused, 0..1."""
     freshness: float = 0.0
     """``latent_core.search.ranking.freshness_factor``"""
+    rrf: float = 0.0
+    """The tie-break of fusion, before any other."""
+
+
+def best_first(candidate: RankedCandidate) -> tuple[float, float, str, int]:
+    """A sort key: ties by RRF, then by container and chunk_no."""
+    return -candidate.score, -candidate.rrf, candidate.container_id, candidate.chunk_no
 
 
 class Group(NamedTuple):
@@ -52,9 +59,9 @@ class Group(NamedTuple):
 def group(
     candidates: Sequence[RankedCandidate], *, by_document: bool, passages: int = 1, head: int = 0
 ) -> list[Group]:
-    """Best first; ties by container, then by chunk_no. With ``by_document`` each document appears once, with up to
+    """Best first, as ``best_first``. With ``by_document`` each document appears once, with up to
     ``passages`` chunks: its best one, and others that are among the ``head`` best candidates."""
-    ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.chunk_no))
+    ranked = sorted(candidates, key=best_first)
     if not by_document:
         return [Group(c) for c in ranked]
     members: dict[UUID, list[RankedCandidate]] = {}
@@ -124,8 +131,8 @@ class SearchOrder:
         return bool(self.plan.rerank.head) and self._judged is None
 
     async def of(self, candidates: Sequence[RankedCandidate]) -> list[RankedCandidate]:
-        """Best first; ties by container, then by chunk_no."""
-        ranked = sorted(candidates, key=lambda c: (-c.score, c.container_id, c.chunk_no))
+        """Best first, as ``best_first``."""
+        ranked = sorted(candidates, key=best_first)
         if self.plan.rerank.head:
             ranked = await self._reranked(ranked)
         if any(part.freshness.enabled for part in self.plan.containers):
@@ -172,7 +179,7 @@ class SearchOrder:
             modified, fetched = ages.get(one.doc_id, (None, None))
             gain = freshness_factor(how[one.container_id], now, modified, fetched)
             fresh.append(one._replace(score=boosted(one.score, gain), freshness=gain))
-        return sorted(fresh, key=lambda c: (-c.score, c.container_id, c.chunk_no))
+        return sorted(fresh, key=best_first)
 
 
 def _below(ranked: Sequence[RankedCandidate], judged: Mapping[Key, float]) -> list[RankedCandidate]:

@@ -346,7 +346,9 @@ def _candidates(
     fused = fuse(lists, retrieved.plan.fusion)
     container = retrieved.plan.container.id
     return [
-        RankedCandidate(container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score)
+        RankedCandidate(
+            container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score, rrf=f.rrf
+        )
         for f in fused
     ]
 
