@@ -20,7 +20,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -111,6 +111,9 @@ docker-trial: setup  ## build the images on a stand-in base and start what can b
 
 conformance: setup  ## the official MCP conformance suite and the Inspector, against our own HTTP stack (needs Node 22)
 	$(BIN)/pytest -q tests/mcp/test_mcp_conformance.py -m "slow or not slow" --timeout=900
+
+clients: setup  ## agents and SDKs by others against our gateway, with a scripted model (needs npm; 3 GB below build/)
+	$(BIN)/pytest -q -rs tests/mcp/test_clients.py -m "slow or not slow" --timeout=900
 
 audit:  ## known holes in the locked dependencies
 	$(PYTHON) -m venv build/audit

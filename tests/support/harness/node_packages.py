@@ -43,26 +43,31 @@ def installed(package: str) -> Path:
     place = CACHE / re.sub(r"\W+", "-", package[1:])
     home = place / "node_modules" / f"@{name}"
     if not (home / "package.json").is_file():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip(f"{package} comes by npm, and there is none")
-        options = [
-            "--silent",
-            "--no-audit",
-            "--no-fund",
-            "--ignore-scripts",
-            "--engine-strict=false",
-        ]
-        done = subprocess.run(
-            [npm, "install", *options, f"--prefix={place}", package],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            pytest.skip(f"{package} cannot be had from npm: {done.stderr.strip()[-300:]}")
+        install(place, package)
     assert json.loads((home / "package.json").read_text("utf-8"))["version"] == version
     return home
+
+
+def install(place: Path, *packages: str) -> None:
+    """Install them below a folder, without running anything of theirs."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip(f"{packages[0]} comes by npm, and there is none")
+    options = [
+        "--silent",
+        "--no-audit",
+        "--no-fund",
+        "--ignore-scripts",
+        "--engine-strict=false",
+    ]
+    done = subprocess.run(
+        [npm, "install", *options, f"--prefix={place}", *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"{packages[0]} cannot be had from npm: {done.stderr.strip()[-300:]}")
 
 
 def program(package: str, min_version: int) -> list[str]:
