@@ -16,7 +16,7 @@ async def main() -> None:
         models = AsyncOpenAI(base_url=f"{MODEL}/v1", api_key="none")
         model = OpenAIResponsesModel(model="scripted", openai_client=models)
         agent = Agent(name="scripted", mcp_servers=[server], model=model)
-        await Runner.run(agent, "Follow the script.", max_turns=60)
+        await Runner.run(agent, "Follow the script.")
 
 
 asyncio.run(main())
