@@ -122,6 +122,34 @@ class TestExactSearch:
             assert {hit["source_path"] for hit in given_answer["hits"]} == {"docs/lamps.md"}, mode
             assert (await ask(http, query='"crews of fog"', mode=mode))["hits"] == []
 
+    async def test_a_quoted_word_is_found_in_this_form_only_and_without_quotes_in_all(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        for mode in ("lexical", "semantic", "hybrid"):
+            for query in ('"rotations"', '"lamps of rotation"', '"lamp rotation"'):
+                assert (await ask(http, query=query, mode=mode))["hits"] == [], (query, mode)
+            found = await ask(http, query='"ROTATION of the Lamp"', mode=mode)
+            (hit,) = found["hits"]
+            assert "rotation of the lamp" in [
+                hit["snippet"][start:end] for start, end in hit["highlights"]
+            ]
+        assert (await ask(http, query="rotations", mode="lexical"))["hits"]
+
+    async def test_a_phrase_of_stop_words_is_a_condition_too(self, http: httpx.AsyncClient) -> None:
+        found = await ask(http, query='lamp "is another"', dedup=False)
+        assert {hit["source_path"] for hit in found["hits"]} == {"docs/lamps.md"}
+        assert (await ask(http, query='lamp "of before"'))["hits"] == []
+
+    async def test_the_plan_in_words_says_what_quotes_do(self, http: httpx.AsyncClient) -> None:
+        async def plan(query: str) -> str:
+            answer = await ask(http, query=query, explain=True)
+            return " ".join(answer["diagnostics"]["plan"])
+
+        assert 'contain "rotation" in this form: no stems' in await plan('"rotation"')
+        prose = await plan('which of the notes that the keeper wrote tells about "crews" there')
+        assert "The quotes have no effect" in prose
+        assert "quotes" not in await plan("rotation")
+
     async def test_quotes_within_prose_ask_nothing_by_themselves(
         self, http: httpx.AsyncClient
     ) -> None:

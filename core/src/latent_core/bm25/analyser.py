@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import Stemmer
 
-from latent_core.bm25 import segment
+from latent_core.bm25 import literal, segment
 from latent_core.bm25.language import CODE, DEFAULT, SIMPLE
 from latent_core.bm25.stopwords import STOP_WORDS
 
@@ -104,17 +104,35 @@ class PhraseWord:
 
 
 def placed(text: str, language: str) -> list[PhraseWord]:
-    """The words of a phrase in order, each as a whole: parts of identifiers are not searched."""
+    """The words of a phrase in order: the words of a compound one by one if they are indexed, so that ``on-line`` finds
+    "on line"; identifiers as a whole."""
     found: list[PhraseWord] = []
     at = 1
     for token in segment.tokens(text):
         width, lexemes = _entry(token, language)
-        if lexemes:
-            offset = lexemes[0][1]
-            whole = max((one for one, at_offset in lexemes if at_offset == offset), key=len)
-            found.append(PhraseWord(whole, at + offset))
+        parts = _parts(token, language)
+        chosen = parts if set(parts) <= set(lexemes) else _whole(lexemes)
+        found += [PhraseWord(lexeme, at + offset) for lexeme, offset in chosen]
         at += width
     return found
+
+
+def _parts(token: str, language: str) -> list[tuple[str, int]]:
+    """The lexemes of the words of a compound (``literal.words``), with their offsets in it."""
+    found: list[tuple[str, int]] = []
+    at = 0
+    for word in literal.words(token):
+        width, lexemes = _entry(word.group(), language)
+        found += [(lexeme, at + offset) for lexeme, offset in _whole(lexemes)]
+        at += width
+    return found
+
+
+def _whole(lexemes: tuple[tuple[str, int], ...]) -> list[tuple[str, int]]:
+    if not lexemes:
+        return []
+    offset = lexemes[0][1]
+    return [max((one for one in lexemes if one[1] == offset), key=lambda one: len(one[0]))]
 
 
 def query_terms(text: str, languages: Iterable[str]) -> list[str]:

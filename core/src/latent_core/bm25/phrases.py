@@ -1,10 +1,12 @@
-"""Phrases: consecutive words, checked on the term vectors of our analyser (DESIGN §6).
+"""Phrases: consecutive words as they are written (DESIGN §6).
 
-Postings give the chunks with all words of a phrase; only their term vectors are read.
+Postings give the chunks with the stems of all words, and their term vectors those with the stems in order. Only the
+texts of these are read and compared.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 
 from latent_core.bm25.analyser import PhraseWord, placed
+from latent_core.bm25.literal import LiteralPhrase, contains
 from latent_core.bm25.packing import unpack_chunk_nos
 from latent_core.db.connection import Connection, Database
 
@@ -26,33 +29,42 @@ UNION ALL
 SELECT term, chunk_nos FROM unmerged_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
 """
 
+# A language in which all words of the phrases are stop words has no terms: then the text alone decides.
 CHUNKS_WITH_PHRASES: Final = """
-SELECT c.chunk_no
+SELECT c.chunk_no, c.text
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
-  AND c.tsv @@ (SELECT phrase_query.phrase::tsquery FROM unnest(%(languages)s::text[], %(phrases)s::text[]) AS phrase_query(language, phrase)
-                WHERE phrase_query.language = d.language)
+  AND coalesce(c.tsv @@ (SELECT phrase_query.phrase::tsquery FROM unnest(%(languages)s::text[], %(phrases)s::text[]) AS phrase_query(language, phrase)
+                         WHERE phrase_query.language = d.language), true)
 """
+BATCH: Final = 1000
+"""Chunks whose texts are read and checked together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """The required phrases by language. A phrase of stop words alone has no condition."""
+    """The required phrases: as they are written, and their terms by language, which select the texts to read."""
 
     by_language: Mapping[str, tuple[tuple[PhraseWord, ...], ...]]
+    literal: tuple[LiteralPhrase, ...]
+    listable: bool
+    """Every language has terms, so that postings give all chunks that may contain the phrases."""
 
     @classmethod
     def of(cls, phrases: Iterable[str], languages: Iterable[str]) -> Phrases:
-        texts = tuple(phrases)
+        literal = tuple(one for text in phrases if (one := LiteralPhrase.of(text)).words)
         read = {
-            language: tuple(found for text in texts if (found := tuple(placed(text, language))))
+            language: tuple(
+                found for one in literal if (found := tuple(placed(one.text, language)))
+            )
             for language in languages
         }
-        return cls({language: found for language, found in read.items() if found})
+        by_language = {language: found for language, found in read.items() if found}
+        return cls(by_language, literal, listable=bool(read) and len(by_language) == len(read))
 
     def __bool__(self) -> bool:
-        return bool(self.by_language)
+        return bool(self.literal)
 
     def terms(self, language: str) -> set[str]:
         return {word.lexeme for phrase in self.by_language[language] for word in phrase}
@@ -91,15 +103,23 @@ class PhraseIndex:
     async def with_phrases(
         self, container_id: str, phrases: Phrases, chunk_nos: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """The visible ones among ``chunk_nos`` that contain every phrase."""
+        """The visible ones among ``chunk_nos`` that contain every phrase as it is written."""
+        found: list[int] = []
         async with self._database.reading() as conn:
-            found = await _with_phrases(conn, container_id, phrases, chunk_nos.tolist())
+            for start in range(0, len(chunk_nos), BATCH):
+                some = chunk_nos[start : start + BATCH].tolist()
+                texts = await _candidates(conn, container_id, phrases, some)
+                found += await asyncio.to_thread(_containing, texts, phrases)
         return np.array(found, dtype=np.int64)
 
 
-async def _with_phrases(
+def _containing(texts: Sequence[tuple[int, str]], phrases: Phrases) -> list[int]:
+    return [chunk_no for chunk_no, text in texts if contains(text, phrases.literal)]
+
+
+async def _candidates(
     conn: Connection, container_id: str, phrases: Phrases, chunk_nos: Sequence[int]
-) -> list[int]:
+) -> list[tuple[int, str]]:
     values: dict[str, Any] = {
         "container_id": container_id,
         "chunk_nos": chunk_nos,
@@ -107,7 +127,7 @@ async def _with_phrases(
     }
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         await cursor.execute(CHUNKS_WITH_PHRASES, values)
-        return [chunk_no for (chunk_no,) in await cursor.fetchall()]
+        return list(await cursor.fetchall())
 
 
 def _written(phrase: Sequence[PhraseWord]) -> str:

@@ -33,7 +33,7 @@ MAX_JOINED: Final = 4
 _APOSTROPHES: Final = "'\u2019\u02bc"
 _HYPHENS: Final = "\\-\u2010\u2011"
 # Soft hyphen, joiners, variation selectors, byte order mark: inside words, and without meaning to us.
-_IGNORABLE: Final = "\u00ad\u200b\u200c\u200d\u2060\ufe0e\ufe0f\ufeff"
+IGNORABLE_CLASS: Final = "\u00ad\u200b\u200c\u200d\u2060\ufe0e\ufe0f\ufeff"
 
 
 def _ranges(categories: frozenset[str]) -> str:
@@ -49,22 +49,22 @@ def _ranges(categories: frozenset[str]) -> str:
 
 
 # ``\w`` of re leaves out combining marks, without which most Indic scripts fall to pieces.
-_MARKS: Final = _ranges(frozenset({"Mn", "Mc"}))
-_WORD: Final = f"\\w[\\w{_MARKS}{_IGNORABLE}]*"
+MARKS_CLASS: Final = _ranges(frozenset({"Mn", "Mc"}))
+_WORD: Final = f"\\w[\\w{MARKS_CLASS}{IGNORABLE_CLASS}]*"
 TOKEN: Final = re.compile(
     rf"(?:[Cc]\+\+|[CcFf]#)(?![\w+#])|{_WORD}(?:[.{_APOSTROPHES}{_HYPHENS}]{_WORD})*"
 )
 # The same for ASCII text, several times faster.
 ASCII_TOKEN: Final = re.compile(r"(?:[Cc]\+\+|[CcFf]#)(?![\w+#])|\w+(?:[.'-]\w+)*", re.ASCII)
 
-_UNSPACED_CLASS: Final = (
+UNSPACED_CLASS: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Myanmar, Khmer
     "\u1100-\u11ff\u3005-\u3007\u3041-\u30ff\u3105-\u318f\u31a0-\u31bf\u31f0-\u31ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_UNSPACED: Final = re.compile(f"[{_UNSPACED_CLASS}]")
-_RUNS: Final = re.compile(f"[{_UNSPACED_CLASS}{_MARKS}]+|[^{_UNSPACED_CLASS}]+")
-_CLUSTER: Final = re.compile(f"[^{_MARKS}][{_MARKS}]*")
+_UNSPACED: Final = re.compile(f"[{UNSPACED_CLASS}]")
+_RUNS: Final = re.compile(f"[{UNSPACED_CLASS}{MARKS_CLASS}]+|[^{UNSPACED_CLASS}]+")
+_CLUSTER: Final = re.compile(f"[^{MARKS_CLASS}][{MARKS_CLASS}]*")
 _IDEOGRAPH: Final = re.compile(
     "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -93,7 +93,7 @@ _LETTERS: Final = str.maketrans(
         "ŧ": "t",
     }
 )
-_DROPPED: Final = str.maketrans("", "", _IGNORABLE)
+_DROPPED: Final = str.maketrans("", "", IGNORABLE_CLASS)
 _PLAIN: Final = str.maketrans("\u2019\u02bc\u2010\u2011", "''--")
 
 

@@ -30,6 +30,8 @@ ChunkNos = NDArray[np.int64]
 
 MAX_NAMED: Final = 20_000
 """Chunks that a constraint may list; with more, each candidate is checked."""
+MAX_READ: Final = 10_000
+"""Chunks whose texts may be compared with phrases to list them."""
 MAX_PHRASES: Final = 16
 PROSE_WORDS: Final = 8
 """A query with more words outside its quotes is prose. Its quotes are titles or mentions: as exact phrases, most such
@@ -48,7 +50,7 @@ class Constraint(Protocol):
 
 
 class PhraseConstraint(Constraint):
-    """Chunks that contain the phrases."""
+    """Chunks that contain the phrases as they are written."""
 
     def __init__(self, index: PhraseIndex, container_id: str, phrases: Phrases) -> None:
         self._index = index
@@ -57,12 +59,15 @@ class PhraseConstraint(Constraint):
 
     @override
     async def all(self, among: ChunkNos | None, timeout_seconds: float) -> ChunkNos | None:
+        if not self._phrases.listable and among is None:
+            return None
         try:
             async with asyncio.timeout(timeout_seconds):
-                held = await self._index.with_terms(self._container_id, self._phrases)
-                if among is not None:
-                    held = np.intersect1d(held, among)
-                if len(held) > MAX_NAMED:
+                held = among
+                if self._phrases.listable:
+                    held = await self._index.with_terms(self._container_id, self._phrases)
+                    held = held if among is None else np.intersect1d(held, among)
+                if held is None or len(held) > MAX_READ:
                     return None
                 return await self._index.with_phrases(self._container_id, self._phrases, held)
         except TimeoutError:
@@ -115,6 +120,11 @@ class ExactConstraint(Constraint):
 
 def _chunk_nos(matches: Matches) -> ChunkNos:
     return np.array(sorted(matches.by_chunk_no), dtype=np.int64)
+
+
+def has_quotes(query: str) -> bool:
+    """Whether anything stands in quotes."""
+    return any((one or other).strip() for one, other in _QUOTED.findall(query))
 
 
 def quoted(query: str) -> list[str]:

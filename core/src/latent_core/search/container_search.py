@@ -11,12 +11,20 @@ from uuid import UUID
 
 import numpy as np
 
+from latent_core.bm25.literal import LiteralPhrase
+from latent_core.bm25.phrases import Phrases
 from latent_core.db.documents import chunks, documents
 from latent_core.db.documents.chunks import AllowedChunks
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.search.circuit_breaker import UNANSWERED
-from latent_core.search.constraints import SELECTIVE, STUBBORN, Constraint, constraints_of
+from latent_core.search.constraints import (
+    SELECTIVE,
+    STUBBORN,
+    Constraint,
+    constraints_of,
+    quoted,
+)
 from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
@@ -54,6 +62,8 @@ class ContainerCandidates:
     path_like: str | None = None
     matcher: Matcher | None = None
     """Of the exact query."""
+    phrases: tuple[LiteralPhrase, ...] = ()
+    """The quoted phrases of the query."""
 
     def add_timing(self, stage: str, seconds: float) -> None:
         timings = self.status.timings_ms
@@ -90,6 +100,7 @@ class ContainerSearch:
             part,
             path_like=plan.matcher.query.path_like if plan.matcher else None,
             matcher=plan.matcher,
+            phrases=Phrases.of(quoted(plan.query), ()).literal,
         )
         self.result.status.container_id = part.container.id
         self.result.terms = stores.query_terms(plan.query, part.container.languages)

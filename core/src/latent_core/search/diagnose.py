@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
-from latent_core.search.constraints import quoted
+from latent_core.search.constraints import PROSE_WORDS, has_quotes, quoted
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
 from latent_core.search.ranking import SearchOrder
@@ -88,8 +88,11 @@ def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
         yield _container(part)
     if plan.filters:
         yield f"Only chunks that pass the filter: {plan.filters}."
-    for phrase in quoted(plan.query):
-        yield f'Only chunks that contain "{phrase}".'
+    phrases = quoted(plan.query)
+    for phrase in phrases:
+        yield f'Only chunks that contain "{phrase}" in this form: no stems, but any case, accents and punctuation.'
+    if not phrases and has_quotes(plan.query):
+        yield f"The quotes have no effect: the query has more than {PROSE_WORDS} words outside them."
     if plan.matcher is not None:
         yield f"Only chunks with exact matches: {_exact(plan)}."
     if plan.rerank.head:

@@ -13,6 +13,7 @@ from uuid import UUID
 from typing_extensions import override
 
 from latent_core.bm25.analyser import spans
+from latent_core.bm25.literal import places
 from latent_core.db.connection import Database
 from latent_core.db.containers import Space
 from latent_core.db.documents import chunk_texts
@@ -145,7 +146,10 @@ def _hit(
         display.max_snippet_chars,
         spans,
         head=len(header_row(row.text)) if row.block_type == BlockType.TABLE.value else 0,
-        exact=retrieved.matcher.spans(row.text) if retrieved.matcher else (),
+        exact=[
+            *(retrieved.matcher.spans(row.text) if retrieved.matcher else ()),
+            *(places(row.text, retrieved.phrases) if retrieved.phrases else ()),
+        ],
         prose=row.block_type not in (BlockType.TABLE.value, BlockType.CODE.value),
     )
     pages = HitPages.of(row)
