@@ -166,6 +166,14 @@ def unpack(rows: Sequence[PackedPostings]) -> Postings:
     )
 
 
+def as_one_term(rows: Sequence[PackedPostings]) -> PackedPostings:
+    """The postings of several terms as those of one: a chunk once, with the sum of their frequencies."""
+    found = unpack(rows)
+    chunk_nos, places, owners = np.unique(found.chunk_nos, return_index=True, return_inverse=True)
+    tfs = np.minimum(np.bincount(owners, found.tfs, len(chunk_nos)), MAX_TF).astype(np.uint8)
+    return Postings(chunk_nos, tfs, found.lens[places]).pack()
+
+
 def unpack_chunk_nos(packed: Sequence[bytes]) -> NDArray[np.uint32]:
     return np.frombuffer(b"".join(packed), "<u4")
 
