@@ -204,6 +204,19 @@ def test_facets_of_a_search_are_counted_below_the_hits(
     assert result.out.endswith(line)
 
 
+def test_a_search_for_what_is_like_a_document_or_a_chunk_names_it(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    one = "6f1a0c57-51c2-4f7e-9d55-3a4d9d0c2b11"
+    latent("search", "-c", "notes", "--like", one)
+    assert gateway.requests[-1].json()["like"] == {"doc_id": one}
+    latent("search", "lamp", "-c", "notes", "--like", f"chunk:{one}")
+    assert gateway.requests[-1].json()["like"] == {"chunk_id": one}
+    refused = latent("search", "-c", "notes", "--like", "lamp.md")
+    assert refused.code == 2
+    assert "like.doc_id" in refused.err
+
+
 def test_a_search_without_a_hit_is_noted_on_stderr(latent: Latent) -> None:
     result = latent("search", "walrus", "-c", "notes")
     assert (result.code, result.out) == (0, "")

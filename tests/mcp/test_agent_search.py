@@ -104,7 +104,14 @@ async def test_facets_are_counted_for_a_model_without_a_place_in_the_list_of_too
     assert value["value"] == answer["hits"][0].get("source_type", "markdown")
     listed = (await harness.result("project", "tools/list"))["tools"]
     (tool,) = [tool for tool in listed if tool["name"] == "containers_search"]
-    assert "facets" not in tool["inputSchema"]["properties"]
+    assert not {"facets", "like"} & set(tool["inputSchema"]["properties"])
+
+
+async def test_a_model_finds_what_is_like_a_hit_by_its_id_or_uri(harness: GatewayHarness) -> None:
+    hit = (await found(harness, "planner", query="fog", containers=["south"]))["hits"][0]
+    for reference in (hit["doc_id"], f"page://{hit['doc_id']}/1", {"doc_id": hit["doc_id"]}):
+        answer = await found(harness, "planner", like=reference)
+        assert {one["container_id"] for one in answer["hits"]} == {"north", "west"}
 
 
 async def test_an_archived_or_empty_container_never_costs_the_answer(

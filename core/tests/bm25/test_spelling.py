@@ -51,7 +51,7 @@ def test_a_word_is_at_one_edit_exactly_if_the_distance_is_one(
 
 
 @given(word=WORD)
-def test_every_word_at_one_edit_is_listed_once_and_none_further_away(word: str) -> None:
+def test_every_word_at_one_edit_is_listed_once_and_none_at_two(word: str) -> None:
     words = one_edit(word)
     assert len(set(words)) == len(words) <= 53 * len(word) + 25
     assert {distance(word, one) for one in words} == {1}

@@ -77,6 +77,12 @@ def search(
     filters: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="Filter as in docs/api.md.")
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like", metavar="DOC", help="Find texts like this document; its id, or `chunk:ID`."
+        ),
+    ] = None,
     facets: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,6 +117,7 @@ def search(
         "path_like": path_like,
         "ignore_case": ignore_case,
         "filters": _object(filters) if filters else None,
+        "like": _reference(like) if like else None,
         "facets": facets,
         "neighbours": neighbours,
         "mode": mode,
@@ -132,6 +139,11 @@ def search(
         show_diagnostics(console, answer.diagnostics)
     for issue in answer.issues:
         notes().print(safe(f"{issue.code.value}: {issue.message}"))
+
+
+def _reference(named: str) -> dict[str, str]:
+    chunk_id = named.removeprefix("chunk:")
+    return {"doc_id": named} if chunk_id == named else {"chunk_id": chunk_id}
 
 
 def _object(text: str) -> dict[str, Any]:

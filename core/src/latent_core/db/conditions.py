@@ -48,6 +48,14 @@ def condition(node: Node | None) -> FilterCondition:
     return FilterCondition(compiler.node(node), compiler.values)
 
 
+def both(one: FilterCondition, other: FilterCondition) -> FilterCondition:
+    """Chunks that match both; their parameters have different names."""
+    if one.where is None or other.where is None:
+        return one if other.where is None else other
+    where = SQL("({} AND {})").format(one.where, other.where)
+    return FilterCondition(where, {**one.values, **other.values})
+
+
 COUNTABLE: Final[Mapping[Column, LiteralString]] = {
     Column.SOURCE_TYPE: "d.source_type",
     Column.LANGUAGE: "d.language",

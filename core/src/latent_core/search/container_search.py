@@ -103,7 +103,8 @@ class ContainerSearch:
             phrases=Phrases.of(quoted(plan.query), ()).literal,
         )
         self.result.status.container_id = part.container.id
-        self.result.terms = stores.query_terms(plan.query, part.container.languages)
+        terms = stores.query_terms(plan.query, part.container.languages)
+        self.result.terms = terms if plan.like is None else plan.like.with_words(terms)
 
     @property
     def finished(self) -> bool:

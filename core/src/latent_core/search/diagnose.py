@@ -84,6 +84,9 @@ def in_words(plan: SearchPlan, order: SearchOrder) -> list[str]:
 def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
     if plan.by_image:
         yield "The query includes the text of the image, as far as it is known."
+    if plan.like is not None:
+        words = ", ".join(plan.like.terms)
+        yield f"Compared with document {plan.like.doc_id}: its vector, and the words {words}."
     for part in plan.containers:
         yield _container(part)
     if plan.filters:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
@@ -54,6 +54,17 @@ class QueryImage:
         return self.issue is not None and self.issue.code is not IssueCode.NO_HITS
 
 
+class SimilarText(Protocol):
+    """A stored text that results resemble (``latent_core.search.like``)."""
+
+    @property
+    def text(self) -> str: ...
+
+    def vector_in(self, space: Space) -> Vector | None:
+        """Its stored vector, if it is comparable with those of ``space``."""
+        ...
+
+
 class EmbedderLookup(Protocol):
     """Returns the embedder of a space; ``Unavailable`` says which setting is missing."""
 
@@ -63,7 +74,7 @@ class EmbedderLookup(Protocol):
 MAX_CACHED_QUERIES: Final = 2048
 """Query vectors to keep: a few megabytes."""
 OPPOSITE: Final = 1e-6
-"""A shorter sum of picture and words has no direction: they are opposites."""
+"""A shorter sum of two vectors has no direction: they are opposites."""
 
 
 class QueryCache:
@@ -108,14 +119,16 @@ class QueryVectors:
         budget: TimeBudget,
         query: str,
         seen: EmbeddedQueryImage | None = None,
+        like: SimilarText | None = None,
     ) -> None:
-        """``budget``: of a model behind a network."""
+        """``budget``: of a model behind a network. ``like``: counts as much as the query."""
         self._embedders = embedders
         self._cache = cache
         self._breakers = breakers
         self._budget = budget
         self._query = query
         self._seen = seen
+        self._like = like
         self._tasks: dict[str, asyncio.Task[Vector]] = {}
         self.milliseconds = 0.0
 
@@ -145,6 +158,8 @@ class QueryVectors:
     async def _embed(self, container: Container) -> Vector:
         embedder = self._embedders.for_space(container.space)
         seen = self._seen if embedder.model.reads_images else None
+        if self._like is not None:
+            return await self._similar(embedder, container.space, self._like)
         key = self._query if seen is None else seen.key
         kept = self._cache.get(embedder.model.key, key)
         if kept is not None:
@@ -155,16 +170,35 @@ class QueryVectors:
         self._cache.put(embedder.model.key, key, vector)
         return vector
 
-    async def _answer(self, embedder: Embedder, seen: EmbeddedQueryImage | None) -> Vector:
-        async def embedded(_: TimeBudget) -> Vector:
-            if seen is not None:
-                return await _image_vector(embedder, seen)
-            return await embedder.embed_query(self._query)
+    async def _similar(self, embedder: Embedder, space: Space, like: SimilarText) -> Vector:
+        """The vector of a stored text; with a query, the normalised sum of both."""
+        stored = like.vector_in(space)
+        if stored is not None and not self._query.strip():
+            return stored
+        begun = perf_counter()
+        vector = await self._called(embedder, lambda: self._with_query(embedder, like, stored))
+        self.milliseconds += (perf_counter() - begun) * 1000
+        return vector
 
+    async def _with_query(
+        self, embedder: Embedder, like: SimilarText, stored: Vector | None
+    ) -> Vector:
+        vector = await embedder.embed_query(like.text) if stored is None else stored
+        if not self._query.strip():
+            return vector
+        return _between(vector, await embedder.embed_query(self._query))
+
+    async def _answer(self, embedder: Embedder, seen: EmbeddedQueryImage | None) -> Vector:
+        if seen is not None:
+            return await self._called(embedder, lambda: _image_vector(embedder, seen))
+        return await self._called(embedder, lambda: embedder.embed_query(self._query))
+
+    async def _called(self, embedder: Embedder, embed: Callable[[], Awaitable[Vector]]) -> Vector:
+        """Embed; a model behind a network is skipped while it does not answer."""
         if not isinstance(embedder, UnreachableAware):
-            return await embedded(self._budget)
+            return await embed()
         breaker = self._breakers.of(f"embedder {embedder.model.key}")
-        return await breaker.run(embedded, self._budget, self)
+        return await breaker.run(lambda _: embed(), self._budget, self)
 
     async def close(self) -> None:
         """Cancel unfinished embeddings."""
@@ -178,6 +212,11 @@ async def _image_vector(embedder: Embedder, seen: EmbeddedQueryImage) -> Vector:
     picture = await embedder.embed_query_image(seen.image)
     if not seen.words.strip():
         return picture
-    between = picture + await embedder.embed_query(seen.words)
-    length = float(np.linalg.norm(between))
-    return (between / length).astype(np.float32) if length > OPPOSITE else picture
+    return _between(picture, await embedder.embed_query(seen.words))
+
+
+def _between(one: Vector, other: Vector) -> Vector:
+    """The normalised sum; ``one`` if they are opposites."""
+    total = one + other
+    length = float(np.linalg.norm(total))
+    return (total / length).astype(np.float32) if length > OPPOSITE else one

@@ -9,7 +9,7 @@ from typing import Any, Final, assert_never
 
 import orjson
 
-from latent_core.db.conditions import FilterCondition
+from latent_core.db.conditions import FilterCondition, both
 from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality
@@ -27,6 +27,7 @@ from latent_core.models.embedding.port import Embedder
 from latent_core.models.rerank.resolve import Provider
 from latent_core.search.constraints import read_filters
 from latent_core.search.exact import ExactQuery, Matcher
+from latent_core.search.like import LikeSource
 from latent_core.search.rerank import head_size
 from latent_core.wire.search import Detail, SearchRequest
 
@@ -122,6 +123,7 @@ class SearchPlan:
     query: str
     """Includes the text of the query image."""
     by_image: bool
+    like: LikeSource | None
     containers: tuple[ContainerPlan, ...]
     filters: dict[str, Any]
     """The filter as parsed."""
@@ -152,27 +154,34 @@ def make_plan(
     *,
     seen: bool = False,
     target: SearchTarget | None = None,
+    like: LikeSource | None = None,
 ) -> SearchPlan:
     """Plan a search over ``container_ids`` (ids that the principal may read, each once).
 
     ``image_text``: the text of the image of ``image_ref``; it is added to the query. ``seen``: the picture itself is
-    available, for embedders that read pictures. ``target``: the space to search.
+    available, for embedders that read pictures. ``target``: the space to search. ``like``: the text that results
+    resemble.
     """
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
     worded = bool(query.strip())
-    if not worded and not exact and request.image_ref is None:
+    if not worded and not exact and request.image_ref is None and like is None:
         raise Invalid(
-            "The query is empty. Give at least one word, or image_ref, must_terms, regexes or path_like."
+            "The query is empty. Give at least one word, or image_ref, like, must_terms, regexes or path_like."
         )
     chosen = [containers[c] for c in container_ids]
     if target is not None:
         chosen = [replace(c, space=target.space) for c in chosen]
-    plans, filters = _container_plans(request, chosen, worded=worded, seen=seen, exact=bool(exact))
+    plans, filters = _container_plans(
+        request, chosen, worded=worded or like is not None, seen=seen, exact=bool(exact)
+    )
+    if like is not None:
+        plans = tuple(replace(p, condition=both(p.condition, like.others)) for p in plans)
     reranked = _rerank(request, plans) if worded else RerankPlan(0, 0, "none")
     return SearchPlan(
         query=query,
         by_image=bool(image_text),
+        like=like,
         containers=plans,
         filters=filters,
         matcher=Matcher(exact) if exact else None,

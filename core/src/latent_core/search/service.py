@@ -19,6 +19,7 @@ from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.facets import FacetCounts, FacetField, count_facets, facet_fields
 from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
+from latent_core.search.like import LikeSource
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
 from latent_core.search.ranking import (
@@ -101,8 +102,10 @@ class SearchService:
         readable: Mapping[str, Readable],
         image: QueryImage | None = None,
         target: SearchTarget | None = None,
+        like: LikeSource | None = None,
     ) -> SearchResponse:
-        """Answer a request. ``image``: the resolved ``image_ref``. ``target``: the space to search if not the live one."""
+        """Answer a request. ``image``: the resolved ``image_ref``. ``target``: the space to search if not the live one.
+        ``like``: the resolved ``like``."""
         timings = StageTimings()
         plan = make_plan(
             request,
@@ -112,6 +115,7 @@ class SearchService:
             image.text if image is not None else "",
             seen=image is not None and image.picture is not None,
             target=target,
+            like=like,
         )
         fields = facet_fields(request.facets, [c.manifest for c in readable.values()])
         if image is not None and not any(part.channels for part in plan.containers):
@@ -125,6 +129,7 @@ class SearchService:
             TimeBudget.start(plan.deadline_seconds).share(CHANNELS),
             plan.query,
             seen,
+            like,
         )
         timings.lap("plan")
         order = SearchOrder(self.stores, plan)

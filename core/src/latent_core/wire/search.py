@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Fusion, SearchMode
@@ -170,6 +170,21 @@ Detail = Literal["brief", "full"]
 Pattern = Annotated[Text, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
 
 
+class LikeReference(BaseModel):
+    """A document, or one of its chunks, that results resemble."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    doc_id: UUID | None = None
+    chunk_id: UUID | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.doc_id is None) == (self.chunk_id is None):
+            raise ValueError("give either doc_id or chunk_id")
+        return self
+
+
 class SearchRequest(BaseModel):
     """Body of ``POST /v1/containers/search``."""
 
@@ -181,6 +196,8 @@ class SearchRequest(BaseModel):
     image_ref: Text | None = None
     """An image to search by, alone or with a query: the id of an upload to one of the containers, of a document, or
     ``page://<doc_id>/<page>``. Its text (read by OCR) becomes part of the query."""
+    like: LikeReference | None = None
+    """Find texts like this one, alone or with a query; the document and its copies are no results."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     """Limit of documents in the answer; of chunks without dedup."""
     mode: SearchMode | None = None

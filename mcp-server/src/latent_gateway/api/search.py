@@ -15,6 +15,7 @@ from latent_core.search.service import SearchService
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.documents import DOCUMENTS, DocSearchBody
 from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchResponse
+from latent_gateway.api.like import source_of
 from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -44,13 +45,14 @@ async def find(
     image = (
         await query_image(shared, caller, body, searched) if body.image_ref is not None else None
     )
+    like = await source_of(shared, caller, body.like) if body.like is not None else None
     answer = await SearchService(
         shared.stack.search_stores(shared.queries),
         links,
         shared.settings.search_seconds,
         shared.stack.metrics,
         shared.limiter,
-    ).search(body, searched, image)
+    ).search(body, searched, image, like=like)
     logger.info(
         "search_completed",
         extra={

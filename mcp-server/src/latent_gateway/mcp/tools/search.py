@@ -22,6 +22,7 @@ from latent_core.wire.search import (
     MAX_TOP_K,
     Detail,
     Hit,
+    LikeReference,
     Pattern,
     SearchRequest,
     SearchResponse,
@@ -67,6 +68,13 @@ def _list(value: Any) -> Any:
 
 
 Listed = BeforeValidator(_list)
+
+
+def _reference(value: Any) -> Any:
+    """A document from its id or the uri of a hit."""
+    if not isinstance(value, str) or value.startswith("{"):
+        return value
+    return {"doc_id": value.partition("://")[2].partition("/")[0] or value}
 
 
 class SearchArguments(Arguments):
@@ -151,6 +159,7 @@ class SearchArguments(Arguments):
         CLAMPED,
     ] = None
     cursor: Cursor = None
+    like: Annotated[LikeReference | None, BeforeValidator(_reference), UNLISTED] = None
     facets: Annotated[list[Pattern], Listed, UNLISTED, Field(max_length=MAX_FACETS)] = []
 
     def request(self) -> SearchRequest:
