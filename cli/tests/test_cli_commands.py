@@ -248,7 +248,7 @@ def test_jobs_are_listed_shown_cancelled_and_requeued(latent: Latent, gateway: F
     cancelled = latent("jobs", "cancel", "1", "2", "--json").json["jobs"]
     assert [job["state"] for job in cancelled] == ["cancelled", "cancelled"]
     listed = latent("jobs", "list", "--status", "cancelled", "-c", "notes", "--json").json["jobs"]
-    assert [job["job_id"] for job in listed] == [2, 1]
+    assert [job["job_id"] for job in listed] == ["2", "1"]
     assert len(latent("jobs", "list", "--limit", "2", "--json").json["jobs"]) == 2
     assert latent("jobs", "requeue", "1").code == 0
     assert "state      queued" in latent("jobs", "show", "1").out

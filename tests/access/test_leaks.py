@@ -249,7 +249,7 @@ async def test_a_refresh_is_not_requeued_while_another_is_open(harness: GatewayH
     try:
         refused = await harness.ask("owner", "POST", path)
         assert refused.status_code == 409
-        assert refused.json()["issues"][0]["details"] == {"job_id": jobs[1]}
+        assert refused.json()["issues"][0]["details"] == {"job_id": str(jobs[1])}
     finally:
         async with harness.stack.db.transaction() as conn:
             await conn.execute(END, {"state": "cancelled", "id": jobs[1]})
@@ -446,12 +446,12 @@ async def test_guessed_ids_are_answered_alike_whether_they_are_there_or_not(
     harness: GatewayHarness,
 ) -> None:
     jobs = await harness.ask_json("owner", "GET", "/v1/jobs?limit=500")
-    last = max(job["job_id"] for job in jobs["jobs"])
+    last = max(int(job["job_id"]) for job in jobs["jobs"])
     answer_body = set()
     for job_id in (*range(1, last + 30), 2**63 - 1, 2**63, 10**30):
         answer = await harness.ask("other", "GET", f"/v1/jobs/{job_id}")
         (issue,) = answer.json()["issues"]
-        assert issue.pop("details") == {"job_id": job_id}
+        assert issue.pop("details") == {"job_id": str(job_id)}
         message = issue.pop("message").replace(f"job {job_id} ", "job … ")
         answer_body.add((answer.status_code, message, str(issue)))
     assert len(answer_body) == 1

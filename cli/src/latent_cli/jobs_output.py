@@ -20,7 +20,7 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
     """Print the jobs that a command queued. With ``wait``, wait for them (exit 4 if one fails or is cancelled)."""
     if not wait:
         if as_json:
-            emit({"job_ids": list(job_ids), "status": "queued"})
+            emit({"job_ids": [str(job_id) for job_id in job_ids], "status": "queued"})
         else:
             answers().print(f"queued: {named(job_ids)}; `latent jobs watch ID` follows one")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import Final
 
 from latent_client.streams import JobEvents, JobNews
@@ -31,13 +31,13 @@ class JobCalls(ClientCalls):
             for job in page.jobs:
                 yield job
 
-    async def job(self, job_id: int) -> JobView:
+    async def job(self, job_id: int | str) -> JobView:
         return (await self._transport.ask(JobAnswer, "GET", f"/v1/jobs/{job_id}")).job
 
-    async def cancel(self, job_id: int) -> JobView:
+    async def cancel(self, job_id: int | str) -> JobView:
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/cancel")).job
 
-    async def requeue(self, job_id: int) -> JobView:
+    async def requeue(self, job_id: int | str) -> JobView:
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
 
     async def requeue_failed(self, container_id: str) -> RequeueAnswer:
@@ -67,21 +67,23 @@ class JobCalls(ClientCalls):
                 return requeued.model_copy(update={"job_ids": job_ids, "left": left})
 
     async def events(
-        self, job_id: int, *, timeout_seconds: float = 24 * HOUR
+        self, job_id: int | str, *, timeout_seconds: float = 24 * HOUR
     ) -> AsyncIterator[JobNews]:
         """Events of a job until its final state. Raises ``TimedOut`` if the job does not end in time."""
-        async for event in JobEvents(self._transport, job_id, timeout_seconds):
+        async for event in JobEvents(self._transport, int(job_id), timeout_seconds):
             yield event
 
     async def wait(
         self,
-        job_ids: Sequence[int],
+        job_ids: Iterable[int | str],
         on_progress: OnWait | None = None,
         *,
         timeout_seconds: float = HOUR,
     ) -> list[JobView]:
         """Wait until all jobs are in a final state. ``TimedOut`` names the jobs that are still open."""
-        return await JobWait(self._some_jobs, job_ids, on_progress).run(timeout_seconds)
+        return await JobWait(self._some_jobs, [int(job_id) for job_id in job_ids], on_progress).run(
+            timeout_seconds
+        )
 
     async def _some_jobs(self, job_ids: Sequence[int]) -> list[JobView]:
         """A few jobs are fetched one by one, and so are jobs without a container, which no listing contains."""

@@ -56,9 +56,10 @@ ERRORS_OF_CHANGES: Final = {
     428: "CONFLICT: If-Match is missing",
 }
 
+JOB_ID: Final[Json] = {"type": "string", "pattern": "^[1-9][0-9]{0,18}$"}
 PARTS_OF_PATHS: Final[dict[str, Json]] = {
     "container_id": {"pattern": CONTAINER_SLUG.pattern, "maxLength": 63},
-    "job_id": {"minimum": 1, "maximum": 2**63 - 1},
+    "job_id": JOB_ID,
     "token_id": {"minimum": 1, "maximum": 2**63 - 1},
     "page": {"minimum": 1, "maximum": 2**31 - 1},
 }

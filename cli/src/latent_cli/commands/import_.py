@@ -75,7 +75,13 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
     """Print the queued job of an import, or wait for it."""
     if not wait:
         if as_json:
-            emit({"job_id": answer.job_id, "container_id": answer.container_id, "status": "queued"})
+            emit(
+                {
+                    "job_id": str(answer.job_id),
+                    "container_id": answer.container_id,
+                    "status": "queued",
+                }
+            )
         else:
             answers().print(
                 f"queued: job {answer.job_id}; `latent jobs watch {answer.job_id}` follows it"

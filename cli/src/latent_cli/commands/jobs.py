@@ -107,7 +107,8 @@ def requeue(
 def _all_failed(container: str, *, as_json: bool) -> None:
     requeued = ask(lambda client: client.requeue_failed(container))
     if as_json:
-        emit({"job_ids": requeued.job_ids, "left": requeued.left, "remaining": requeued.remaining})
+        job_ids = [str(job_id) for job_id in requeued.job_ids]
+        emit({"job_ids": job_ids, "left": requeued.left, "remaining": requeued.remaining})
         return
     line = f"{amount(len(requeued.job_ids), 'job')} requeued"
     line += f"; {requeued.left} unchanged" if requeued.left else ""

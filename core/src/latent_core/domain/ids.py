@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final, NewType
+from typing import Annotated, Final, NewType
 from uuid import UUID, uuid5
+
+from pydantic import PlainSerializer
 
 ContainerId = NewType("ContainerId", str)
 DocumentId = NewType("DocumentId", UUID)
@@ -15,6 +17,9 @@ JobId = NewType("JobId", int)
 SpaceId = NewType("SpaceId", int)
 Sha256 = NewType("Sha256", str)
 """Lower-case hexadecimal, 64 characters."""
+
+WireJobId = Annotated[int, PlainSerializer(str, return_type=str, when_used="json")]
+"""A job's id in requests and answers: a text in JSON, as the contract has it, and a number in Python."""
 
 NAMESPACE: Final = UUID("6f1d5b0a-6b52-5c2b-9d1b-0c8b7a1e7801")
 CONTAINER_SLUG: Final = re.compile(r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")

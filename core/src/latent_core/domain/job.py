@@ -11,7 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from latent_core.domain.errors import Issue
-from latent_core.domain.ids import JobId
+from latent_core.domain.ids import JobId, WireJobId
 
 
 class JobKind(StrEnum):
@@ -113,7 +113,7 @@ class JobEmbedding(BaseModel):
 class JobView(BaseModel):
     """A job in API answers."""
 
-    job_id: int
+    job_id: WireJobId
     kind: JobKind
     container_id: str
     doc_id: UUID | None
@@ -141,7 +141,7 @@ class JobEvent(BaseModel):
     """One line of a job's history."""
 
     id: int
-    job_id: int
+    job_id: WireJobId
     at: datetime
     event: str
     details: dict[str, Any] = {}

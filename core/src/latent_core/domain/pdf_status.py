@@ -7,6 +7,8 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from latent_core.domain.ids import WireJobId
+
 
 class PdfState(StrEnum):
     PENDING = "pending"
@@ -32,7 +34,7 @@ class PdfStatus(BaseModel):
     processed: int
     """Parsed and drawn pages."""
     unprocessed: int
-    job_id: int | None
+    job_id: WireJobId | None
     """The open job, or the one that failed."""
     cause: str | None
 
@@ -67,5 +69,5 @@ class SelectedDocument(BaseModel):
 
     doc_id: UUID
     action: Action
-    job_id: int | None = None
+    job_id: WireJobId | None = None
     cause: str | None = None

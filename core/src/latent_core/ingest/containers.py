@@ -203,7 +203,7 @@ async def taken_id(conn: Connection, container_id: str) -> Conflict:
     if builder is not None:
         return Conflict(
             f"Job {builder} is creating container '{container_id}'. Wait for the job or cancel it.",
-            job_id=builder,
+            job_id=str(builder),
         )
     if await containers.is_tombstoned(conn, container_id):
         return Conflict(

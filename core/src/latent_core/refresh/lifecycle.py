@@ -113,7 +113,7 @@ async def begin(
     if running is not None:
         raise Conflict(
             f"Job {running} is already refreshing container '{container_id}'. Wait for the job or cancel it.",
-            job_id=running,
+            job_id=str(running),
         )
     _check_measured(container, request, payload)
     resolved: dict[str, Any] = {"space_id": container.space.id}

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import MAX_MESSAGES, Message
 from latent_core.domain.document import DocumentView
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.note import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from latent_core.domain.text import Meta, Text
 from latent_core.wire.base import MAX_PATH, Envelope, Moment, PagedEnvelope, RequestBody, SourceUri
@@ -183,7 +184,7 @@ class RefusedFile(BaseModel):
 
     path: str
     reason: str
-    job_id: int
+    job_id: WireJobId
 
 
 class ListingAnswer(Envelope):
@@ -193,8 +194,8 @@ class ListingAnswer(Envelope):
     hash: list[str]
     refused: list[RefusedFile]
     unchanged: int
-    open_jobs: list[int]
+    open_jobs: list[WireJobId]
     """Jobs of unchanged files that are not searchable yet."""
     vanished: int
     deleted: list[str]
-    delete_jobs: list[int]
+    delete_jobs: list[WireJobId]

@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.job import JobView
 from latent_core.domain.text import Text
 from latent_core.wire.base import Envelope, PagedEnvelope, RequestBody
 
 
 class JobAccepted(Envelope):
-    job_id: int
+    job_id: WireJobId
     status: Literal["queued"] = "queued"
 
 
@@ -33,7 +34,7 @@ class RequeueBody(RequestBody):
 class RequeueAnswer(PagedEnvelope):
     """The requeued jobs; ``next_cursor`` when there may be more."""
 
-    job_ids: list[int]
+    job_ids: list[WireJobId]
     left: int
     """Jobs that stay failed because a newer job does their work."""
     remaining: int = 0

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.pdf_status import PdfStatus, PdfTotals, SelectedDocument
 from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
 
@@ -54,7 +55,7 @@ class PagePdfAnswer(Envelope):
     page: int
     page_pdf: Literal["ready", "pending"]
     pdf_uri: str | None
-    job_id: int | None
+    job_id: WireJobId | None
     """The job that makes it, while it is pending."""
 
 

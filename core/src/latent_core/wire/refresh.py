@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.golden import GoldenSet
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.text import Text
 from latent_core.wire.base import ContainerId, Envelope, RequestBody
 
@@ -217,7 +218,7 @@ class RefreshBody(RefreshRequest):
 
 
 class RefreshAnswer(Envelope):
-    job_id: int
+    job_id: WireJobId
     status: Literal["queued"] = "queued"
     space_id: int
     """The embedding space that the job builds or rewrites."""

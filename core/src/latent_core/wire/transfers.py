@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.job import ArchiveKind
 from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
 from latent_core.wire.jobs import JobAccepted
@@ -43,7 +44,7 @@ class ExportAnswer(Envelope):
     url: str | None = None
     """Link to the archive, valid for some minutes."""
     archive: ArchiveView | None = None
-    job_id: int | None = None
+    job_id: WireJobId | None = None
 
 
 class ArchiveAnswer(Envelope):
@@ -52,7 +53,7 @@ class ArchiveAnswer(Envelope):
 
 
 class ImportAnswer(Envelope):
-    job_id: int
+    job_id: WireJobId
     status: Literal["queued"] = "queued"
     container_id: str
     """The container that the import writes to."""

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from latent_core.db import audit, containers
 from latent_core.db.connection import Connection
@@ -35,6 +35,7 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import json_answer, waiting_headers
+from latent_gateway.openapi import JOB_ID
 
 router = APIRouter(tags=["jobs"])
 
@@ -53,7 +54,7 @@ EVENTS: Final = described(
 
 
 def _unknown(job_id: int) -> NotFound:
-    return NotFound(f"job {job_id} does not exist, or you may not see it", job_id=job_id)
+    return NotFound(f"job {job_id} does not exist, or you may not see it", job_id=str(job_id))
 
 
 async def visible_job(
@@ -83,7 +84,8 @@ async def list_jobs(
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     status: Annotated[list[JobState] | None, Query()] = None,
     job_id: Annotated[
-        list[Annotated[int, Field(gt=0, lt=2**63)]] | None, Query(max_length=MAX_CHOSEN)
+        list[Annotated[int, Field(gt=0, lt=2**63), WithJsonSchema(JOB_ID)]] | None,
+        Query(max_length=MAX_CHOSEN),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
@@ -301,7 +303,7 @@ async def _check_open(conn: Connection, job: JobView) -> None:
     if running is not None and running != job.job_id:
         raise Conflict(
             f"job {running} refreshes container '{job.container_id}': wait until it ends, or cancel it",
-            job_id=running,
+            job_id=str(running),
         )
 
 

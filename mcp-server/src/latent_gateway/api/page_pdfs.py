@@ -90,5 +90,5 @@ async def _made(
         return found
     if job is not None and job.state is JobState.FAILED:
         cause = job.cause.message if job.cause else f"job {job_id} failed"
-        raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=job_id)
+        raise IngestFailed(cause, doc_id=str(doc_id), page=source.page, job_id=str(job_id))
     return source  # a timeout, a changed document, or a cancelled job

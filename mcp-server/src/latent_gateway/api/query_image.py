@@ -156,14 +156,14 @@ async def _of_upload(
         return "", _issue(
             IssueCode.TIMEOUT,
             f"job {job_id} is still reading the image: search again with the same image_ref",
-            job_id=job_id,
+            job_id=str(job_id),
         )
     if job.state is JobState.FAILED and job.cause is not None:
-        return "", _issue(job.cause.code, job.cause.message, job_id=job_id)
+        return "", _issue(job.cause.code, job.cause.message, job_id=str(job_id))
     return "", _issue(
         IssueCode.INGEST_FAIL,
         f"the image was not read, because job {job_id} was {job.state.value}: search again",
-        job_id=job_id,
+        job_id=str(job_id),
     )
 
 

@@ -76,7 +76,7 @@ class NearestResult(ToolResult):
 
 class ToolAddResult(ToolResult):
     doc_id: str
-    job_id: int
+    job_id: str
     source_uri: str
     searchable: bool
     version: int = 1
@@ -113,7 +113,7 @@ def _result(answer: AddAnswer) -> ToolAddResult:
     advice = SEARCHABLE if answer.searchable else WAIT
     return ToolAddResult(
         doc_id=str(answer.doc_id),
-        job_id=answer.job_id,
+        job_id=str(answer.job_id),
         source_uri=answer.source_uri,
         searchable=answer.searchable,
         version=answer.note_version,

@@ -18,7 +18,7 @@ class DeleteArguments(Arguments):
 
 class ToolDeletion(ToolResult):
     doc_id: str
-    job_id: int
+    job_id: str
     restorable_until: str | None = None
     advice: str
 
@@ -33,7 +33,7 @@ async def delete(call: ToolCall, arguments: DeleteArguments) -> ToolDeletion:
     until = deleted.restorable_until
     return ToolDeletion(
         doc_id=str(doc_id),
-        job_id=deleted.job_id,
+        job_id=str(deleted.job_id),
         restorable_until=until.isoformat(timespec="seconds") if until else None,
         advice="A person can restore it: `latent documents restore`."
         if until

@@ -35,7 +35,7 @@ class ToolExport(ToolResult):
     bytes: int | None = None
     sha256: str | None = None
     totals: dict[str, int] = {}
-    job_id: int | None = None
+    job_id: str | None = None
     advice: str | None = None
 
 
@@ -49,7 +49,7 @@ async def export(call: ToolCall, arguments: ExportArguments) -> ToolExport:
         return ToolExport(
             container_id=arguments.container_id,
             status=answer.status,
-            job_id=answer.job_id,
+            job_id=str(answer.job_id),
             advice="It is being created: wait with jobs_get and wait_seconds, then export again for the link.",
         )
     return ToolExport(

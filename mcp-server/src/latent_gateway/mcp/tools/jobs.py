@@ -22,7 +22,7 @@ MAX_WORDS_BYTES: Final = 1_000
 
 
 class JobArguments(Arguments):
-    job_id: Annotated[int, Field(ge=1, lt=2**63)]
+    job_id: Annotated[int, Field(ge=1, lt=2**63, json_schema_extra={"type": "string"})]
     wait_seconds: Annotated[
         int,
         Field(ge=0, le=MAX_WAIT_SECONDS, description="Wait for its end: default 0, up to 50."),
@@ -40,7 +40,7 @@ class JobWords(UntrustedContent):
 
 
 class Job(ToolResult):
-    job_id: int
+    job_id: str
     kind: str
     container_id: str
     doc_id: str | None = None
@@ -100,7 +100,7 @@ def _job_view(job: JobView) -> Job:
         warnings=[cut(w.message, MAX_WORDS_BYTES) for w in job.warnings[:3]],
     )
     return Job(
-        job_id=job.job_id,
+        job_id=str(job.job_id),
         kind=job.kind.value,
         container_id=job.container_id,
         doc_id=str(job.doc_id) if job.doc_id else None,

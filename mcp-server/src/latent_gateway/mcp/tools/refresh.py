@@ -52,7 +52,7 @@ class RefreshArguments(Arguments):
 class ToolRefresh(ToolResult):
     container_id: str
     status: str
-    job_id: int | None = None
+    job_id: str | None = None
     plan: RefreshPlan | None = None
     advice: str
 
@@ -75,7 +75,7 @@ async def refresh(call: ToolCall, arguments: RefreshArguments) -> ToolRefresh:
     return ToolRefresh(
         container_id=arguments.container_id,
         status=answer.status,
-        job_id=answer.job_id,
+        job_id=str(answer.job_id),
         advice="Searches continue in the meantime. jobs_get with wait_seconds shows its state, and why it was not switched.",
     )
 
