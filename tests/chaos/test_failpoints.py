@@ -19,7 +19,10 @@ from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.note import note_uri
+from latent_core.domain.token import Scope
 from latent_core.wire.refresh import RefreshRequest, RefreshTarget, Strategy, Way
+from latent_core.wire.search import SearchRequest
 from latent_core.wire.transfers import ArchiveAnswer
 from tests.conftest import DIMS
 from tests.support import REPOSITORY
@@ -73,7 +76,7 @@ class CrashHarness:
             await self.running.stop()
         self.running = None
 
-    async def ask(self, what: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async def ask(self, what: Callable[[AsyncClient], Awaitable[T]], token: str | None = None) -> T:
         """As a person does it: who gets no answer starts what has died, and asks again."""
         last_error: Exception | None = None
         for _ in range(REPEATED_REQUESTS):
@@ -82,7 +85,7 @@ class CrashHarness:
                 if (
                     self.running is not None and self.running.url
                 ):  # else it died before it was ready
-                    async with self.running.client() as client:
+                    async with self.running.client(token) as client:
                         return await what(client)
             except (Unavailable, TimedOut) as error:
                 last_error = error
@@ -253,6 +256,44 @@ async def copied(
     await eventually(taken_in, seconds=SETTLE_SECONDS, what=f"the import as {target}")
 
 
+async def notes_written(harness: CrashHarness, container: str, folder: Path) -> None:
+    """An agent writes a note, replaces it twice, supersedes another one and continues a conversation."""
+    await create(harness, container)
+    token = await harness.ask(
+        lambda client: client.create_token(
+            AGENT, name=container, scopes=[Scope.READ, Scope.WRITE], containers=[container]
+        )
+    )
+    outdated = document_id(container, note_uri(AGENT, "lens"))
+    for note in (*NOTES, {**SUCCESSOR, "supersedes": outdated}):
+        await harness.ask(lambda client, note=note: client.add(container, **note), token.secret)
+    await idle(harness)
+
+    async def current(client: AsyncClient) -> None:
+        request = SearchRequest(containers=[container], query="lamp lens", top_k=10, dedup=False)
+        uris = {hit.source_uri for hit in (await client.search(request)).hits}
+        assert uris == {note_uri(AGENT, name) for name in ("lamp", "new lens", "talk")}
+        former = request.model_copy(update={"include_superseded": True})
+        assert len((await client.search(former)).hits) == 6
+
+    await harness.ask(current)
+
+
+AGENT: Final = "agent:ada"
+TALK: Final = [
+    {"role": "user", "content": "Is the lamp lit?", "time": "2026-05-01T10:00:00Z"},
+    {"role": "assistant", "content": "Yes, with its lens.", "time": "2026-05-01T10:00:05Z"},
+]
+NOTES: Final[tuple[dict[str, Any], ...]] = (
+    {"name": "lens", "text": "The lens is of brass."},
+    {"name": "lamp", "text": "The lamp is lit at dusk."},
+    {"name": "lamp", "text": "The lamp is lit at dawn."},
+    {"name": "talk", "messages": TALK[:1], "session": "s1"},
+    {"name": "lamp", "text": "The lamp is lit at noon.", "session": "s1"},
+    {"name": "talk", "messages": TALK},
+)
+SUCCESSOR: Final = {"name": "new lens", "text": "The lens is of glass."}
+
 OTHER: Final = RefreshTarget(embedder="openai/other", dims=DIMS)
 MANY: Final = "".join(
     f'{{"_id": "n{n}", "text": "buoy{n} lies {n % 7} miles off cape{n % 11} by wreck{n % 5}"}}\n'
@@ -270,11 +311,21 @@ STORIES: Final[dict[Story, frozenset[str]]] = {
     there_and_back: frozenset({"rollback"}),
     by_adapter: frozenset({"drift"}),
     out_and_in: frozenset({"export", "import"}),
+    notes_written: frozenset({"note"}),
 }
 """Each with the operations whose points it comes by."""
 ALSO: Final[dict[Story, tuple[str, ...]]] = {
     anew_in_place: ("refresh.after_vectors", "refresh.after_record"),
     by_adapter: ("refresh.after_vectors", "refresh.before_switch"),
+    notes_written: (
+        "blob.before_bytes",
+        "blob.after_bytes",
+        "ingest.before_embedding",
+        "ingest.before_vectors",
+        "ingest.after_vectors",
+        "ingest.before_commit",
+        "ingest.after_commit",
+    ),
 }
 """Points of another story that this one comes by in its own way."""
 
@@ -372,14 +423,17 @@ async def state(harness: CrashHarness, container: str) -> dict[str, Any]:
 
 async def contents(client: AsyncClient, container: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    async for d in client.documents(container):
+    documents = [d async for d in client.documents(container)]
+    uris = {d.doc_id: d.source_uri for d in documents}
+    for d in documents:
         texts = [c.text async for c in client.chunks(container, doc_id=d.doc_id)]
         listed = [
             (page.page, page.page_image)
             async for pages in client.pages(d.doc_id)
             for page in pages.pages
         ]
-        found[d.source_uri] = (d.state, d.sha256, sorted(texts), listed)
+        note = d.origin, d.written_by, d.session, d.version, uris.get(d.superseded_by)
+        found[d.source_uri] = (d.state, d.sha256, sorted(texts), listed, *note)
     manifest = (await client.describe(container)).manifest
     found["embedder"] = manifest["embedder"], manifest["embedder_version"]
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -14,7 +15,9 @@ from latent_core.domain.document import Origin
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound, RateLimited
 from latent_core.domain.token import Scope
 from latent_core.wire.documents import AddAnswer
+from latent_core.wire.refresh import RefreshAnswer, RefreshRequest, RefreshTarget, Strategy
 from latent_core.wire.search import Hit
+from tests.conftest import DIMS
 from tests.http.test_http_surface import add, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 
@@ -139,21 +142,37 @@ async def test_texts_that_follow_each_other_faster_than_the_worker_are_all_kept(
     assert (current.text or "").strip() == texts[added.index(newest)]
 
 
-async def test_of_two_writers_of_one_version_one_wins_and_the_other_is_refused_with_the_current_one(
-    client: AsyncClient,
+async def test_of_two_agents_that_write_one_name_at_once_one_wins_and_the_other_merges(
+    installation: Installation, client: AsyncClient
 ) -> None:
     container = await made(client)
-    await remember(client, container, "Draft.", name="plan", if_version=0)
+    rights = (Scope.READ, Scope.WRITE)
+    agents = [await agent(installation, client, container, *rights) for _ in range(2)]
+    await remember(agents[0], container, "Draft.", name="plan", if_version=0)
+    texts = ["Paint the tower.", "Oil the hinges."]
     answers = await asyncio.gather(
-        *(client.add(container, text=f"Plan {n}.", name="plan", if_version=1) for n in range(2)),
+        *(
+            one.add(container, text=text, name="plan", if_version=1)
+            for one, text in zip(agents, texts, strict=True)
+        ),
         return_exceptions=True,
     )
     (refused,) = [one for one in answers if isinstance(one, BaseException)]
     assert isinstance(refused, Conflict)
     assert refused.details["version"] == 2
     assert "if_version 2" in refused.message
+    loser = answers.index(refused)
+    merged = f"{texts[1 - loser]} {texts[loser]}"
+    await agents[loser].add(container, text=merged, name="plan", if_version=2)
+    await settled(client, container)
+    versions = await hits(
+        client, container, "plan draft paint oil", include_superseded=True, dedup=False
+    )
+    assert {(hit.text or "").strip() for hit in versions} == {"Draft.", texts[1 - loser], merged}
     with pytest.raises(Conflict, match="without if_version"):
         await client.add(container, text="x", name="unknown", if_version=3)
+    for one in agents:
+        await one.close()
 
 
 async def test_a_superseded_document_is_found_until_its_successor_is_and_then_on_request(
@@ -173,6 +192,54 @@ async def test_a_superseded_document_is_found_until_its_successor_is_and_then_on
         await client.add(container, text="The ferry is cancelled.", supersedes=old)
     with pytest.raises(NotFound, match="supersedes"):
         await client.add(container, text="Nothing.", supersedes=uuid4())
+
+
+async def test_notes_keep_writer_versions_and_successors_through_export_import_and_refresh(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    container = await made(client)
+    ada = await agent(installation, client, container, Scope.READ, Scope.WRITE)
+    await remember(ada, container, "The pilot boat is red.", name="boat", session="s1")
+    await remember(ada, container, "The pilot boat is blue.", name="boat", session="s2")
+    old = await remember(ada, container, "Ada steers the pilot boat.", name="pilot")
+    await remember(ada, container, "Ben steers the pilot boat.", supersedes=old.doc_id)
+    await ada.close()
+    await settled(client, container)
+    before = await kept_notes(client, container)
+    assert len(before) == 4
+    assert {writer for _, writer, *_ in before} == {AGENT}
+
+    exported = await client.export(container)
+    (job,) = await client.wait([exported.job_id or 0], timeout_seconds=60)
+    link = await client.exported(int((job.result or {})["archive_id"]))
+    archive = tmp_path / "notes.llc"
+    await client.download(link, archive)
+    twin = f"{container}-twin"
+    imported = await client.import_archive(archive, container_id=twin)
+    await client.wait([imported.job_id], timeout_seconds=60)
+    await settled(client, twin)
+    assert await kept_notes(client, twin) == before
+
+    to = RefreshTarget(embedder="openai/other", dims=DIMS)
+    refreshed = await client.refresh(twin, RefreshRequest(strategy=Strategy.PARALLEL, to=to))
+    assert isinstance(refreshed, RefreshAnswer)
+    (job,) = await client.wait([refreshed.job_id], timeout_seconds=60)
+    assert job.cause is None
+    assert (await client.describe(twin)).manifest["embedder"] == "openai/other"
+    assert await kept_notes(client, twin) == before
+
+
+async def kept_notes(client: AsyncClient, container: str) -> set[tuple[Any, ...]]:
+    """What a search finds of all notes: name, writer, time, session, version, whether it is superseded, text."""
+    documents = {d.doc_id: d async for d in client.documents(container)}
+    found = await hits(client, container, "pilot boat", include_superseded=True, dedup=False)
+    current = {hit.doc_id for hit in await hits(client, container, "pilot boat", dedup=False)}
+    listed = [(documents[hit.doc_id], (hit.text or "").strip()) for hit in found]
+    assert current == {d.doc_id for d, _ in listed if d.superseded_by is None}
+    return {
+        (d.source_uri, d.written_by, d.written_at, d.session, d.version, bool(d.superseded_by), t)
+        for d, t in listed
+    }
 
 
 async def test_a_writer_replaces_only_its_own(

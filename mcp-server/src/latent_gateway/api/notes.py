@@ -25,6 +25,7 @@ from latent_core.domain.versions import recipe
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.masking import mask, mask_conversation
 from latent_core.ingest.notes import NEVER, AcceptedNote, NewNote, accept_note
+from latent_core.runtime.failpoint import failpoint
 from latent_core.telemetry.metrics import MaskedSource
 from latent_core.wire.base import MAX_URI_BYTES
 from latent_core.wire.documents import AddAnswer, AddBody, NearestNote
@@ -225,6 +226,8 @@ async def _accepted(
             object_=uri,
             request_id=request_id,
         )
+        failpoint("note.before_commit")
+    failpoint("note.after_commit")
     return AddAnswer(
         job_id=accepted.job_id,
         doc_id=accepted.doc_id,
