@@ -219,3 +219,19 @@ class TestExactSearch:
         found = await hybrid_search(client, "", regexes=[r"LAMP_\w+"], path_like="docs/*")
         assert [one.source_path for one in found] == ["docs/lamps.md"]
         assert found[0].why[0].regex == r"LAMP_\w+"
+
+    async def test_a_tag_or_alias_of_front_matter_finds_the_body_and_is_no_hit_itself(
+        self, http: httpx.AsyncClient, client: AsyncClient
+    ) -> None:
+        matter = '+++\ntitle = "Signals"\naliases = ["Blue Peter"]\ntags = ["vexillology"]\n+++\n'
+        body = "# Flags\n\nThe flag of departure is hoisted in harbour.\n"
+        source = f"{matter}\n{body}".encode()
+        await ingest(client, "exact", "flags.md", source, source_uri="file:///docs/flags.md")
+        for query in ("vexillology", "Blue Peter", '"blue peter"', "signals"):
+            hit = (await ask(http, query=query, mode="lexical"))["hits"][0]
+            assert hit["source_path"] == "docs/flags.md", query
+            assert hit["text"] == body.strip()
+            assert (hit["title"], hit["place"]["line_start"]) == ("Signals", 7)
+            assert hit["meta"]["tags"] == ["vexillology"]
+            assert "front_matter" not in hit["meta"]
+        assert (await ask(http, query='"peter blue"'))["hits"] == []

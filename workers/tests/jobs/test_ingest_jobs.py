@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +40,45 @@ LINES: Final = "\n".join(f"line {n} of the log" for n in range(1500))
 async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
     async with open_harness(database, tmp_path) as opened:
         yield opened
+
+
+NOTE = b"""---
+title: Lamps of the coast
+aliases: [Argand burner]
+tags: [fresnel, oil]
+lastmod: 2021-03-04 05:06:07 +0200
+---
+# Keepers
+
+The lamp is lit at dusk.
+"""
+
+
+async def test_front_matter_finds_its_document_by_the_body_and_dates_it(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add("a.md", NOTE)
+    assert await harness.work() == []
+    rows = """SELECT c.text, c.embed_text, c.line_start, c.page, c.tsv::text AS tsv, c.meta,
+                     d.title, d.source_modified_at, d.meta->'tags' AS tags
+              FROM chunks c JOIN documents d ON d.id = c.doc_id"""
+    (row,) = await sql(harness.stack.db, rows)
+    assert row["text"] == "# Keepers\n\nThe lamp is lit at dusk."
+    assert (row["line_start"], row["page"]) == (7, 1)
+    assert (row["title"], row["tags"]) == ("Lamps of the coast", ["fresnel", "oil"])
+    assert row["embed_text"].startswith("Lamps of the coast\nArgand burner\nfresnel\noil\n\n")
+    assert all(f"'{word}'" in row["tsv"] for word in ("argand", "fresnel", "coast", "dusk"))
+    written = datetime(2021, 3, 4, 3, 6, 7, tzinfo=UTC)
+    assert row["source_modified_at"] == written
+    # The same content with a newer file time: the author's date stays.
+    await harness.add("a.md", NOTE)
+    assert await harness.work() == []
+    (again,) = await sql(harness.stack.db, rows)
+    assert again["source_modified_at"] == written
+    await harness.add("b.md", NOTE.replace(b"lastmod", b"date"))
+    assert await harness.work() == []
+    dates = await sql(harness.stack.db, "SELECT source_modified_at FROM documents ORDER BY uri")
+    assert dates[1]["source_modified_at"] == written  # no time of its own
 
 
 async def test_adding_unchanged_content_again_embeds_nothing_and_keeps_what_was_parsed(

@@ -54,7 +54,7 @@ def ingested(data: bytes, name: str) -> tuple[ParsedDocument, list[DraftChunk]]:
 
 
 def lost(parsed: ParsedDocument, found: Iterable[DraftChunk]) -> list[str]:
-    """Lines with a character that stands in no chunk."""
+    """Lines with a character that stands in no chunk; front matter that was read is meta."""
     held = bytearray(len(parsed.text))
     for draft in found:
         own = draft.text[draft.meta.get("repeated_chars", 0) :]
@@ -65,11 +65,17 @@ def lost(parsed: ParsedDocument, found: Iterable[DraftChunk]) -> list[str]:
     return [
         line
         for number, line in enumerate(lines.texts(), start=1)
-        if any(
+        if not _is_meta(parsed, number)
+        and any(
             not held[at] and not parsed.text[at].isspace()
             for at in range(*lines.span(number, number))
         )
     ]
+
+
+def _is_meta(parsed: ParsedDocument, number: int) -> bool:
+    first = parsed.blocks[0].line_start if parsed.blocks else None
+    return set(parsed.meta) != {"encoding"} and first is not None and number < first
 
 
 ROWS = st.one_of(

@@ -10,6 +10,7 @@ from latent_core.domain.chunk import BlockType
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.text import markdown
 from latent_workers.parse.text.decode import decode
+from latent_workers.parse.text.front_matter import indexed_fields
 from latent_workers.parse.text.lines import Lines
 from latent_workers.parse.text.markdown import reader
 
@@ -140,15 +141,84 @@ def test_kinds_of_blocks() -> None:
     assert kinds("    code\n")[0][0] == "code"
 
 
-def test_front_matter_becomes_meta_and_stays_text() -> None:
-    parsed = parse("---\ntitle: The title\ndate: 2024-05-01\ntags: [a, b]\n---\n# Heading\n")
-    assert parsed.title == "The title"
-    assert parsed.meta["date"] == "2024-05-01"
-    assert parsed.meta["tags"] == ["a", "b"]
-    assert [(block.kind, block.line_start) for block in parsed.blocks] == [
-        (BlockType.PARAGRAPH, 1),
-        (BlockType.HEADING, 6),
+MATTERS = {
+    "obsidian": "---\ntitle: Lamps\naliases:\n  - Argand\ntags: [oil, glass]\ndate: 2024-05-01\n---",
+    "jekyll": "---\r\ntitle: Lamps\r\ntags: [oil, glass]\r\naliases: [Argand]\r\ndate: 2024-05-01\r\n---",
+    "ended by dots": "---\ntitle: Lamps\ntags:\n- oil\n- glass\naliases: [Argand]\ndate: 2024-05-01\n...",
+    "hugo toml": '+++\ntitle = "Lamps"\naliases = ["Argand"]\ntags = ["oil", "glass"]\ndate = 2024-05-01\n+++',
+    "hugo json": """{
+  "title": "Lamps",
+  "aliases": ["Argand"], "tags": ["oil", "glass"],
+  "date": "2024-05-01"
+}""",
+}
+
+
+@pytest.mark.parametrize("matter", MATTERS.values(), ids=list(MATTERS))
+def test_front_matter_is_meta_and_no_block_and_the_lines_below_keep_their_numbers(
+    matter: str,
+) -> None:
+    parsed = parse(f"{matter}\n# Heading\n\nThe lamp is lit.\n")
+    assert parsed.title == "Lamps"
+    assert (
+        parsed.meta.items()
+        >= {
+            "date": "2024-05-01",
+            "tags": ["oil", "glass"],
+            "aliases": ["Argand"],
+        }.items()
+    )
+    first = len(matter.splitlines()) + 1
+    assert [(block.text, block.line_start) for block in parsed.blocks] == [
+        ("# Heading", first),
+        ("The lamp is lit.", first + 2),
     ]
+    assert parsed.warnings == ()
+    assert indexed_fields(parsed.meta) == "Lamps\nArgand\noil\nglass"
+
+
+def test_a_file_of_front_matter_alone_is_its_text() -> None:
+    parsed = parse("---\ntitle: Ada\nrole: keeper\n---\n\n***\n")
+    assert parsed.title == "Ada"
+    assert parsed.blocks[0].text == "---\ntitle: Ada\nrole: keeper\n---"
+
+
+@pytest.mark.parametrize("text", ["---\n---\nBody.\n", "---\n# only a comment\n---\nBody.\n"])
+def test_empty_front_matter_is_no_text(text: str) -> None:
+    assert [block.text for block in parse(text).blocks] == ["Body."]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% raw %}\nBody.\n",
+        '{"a": 1\n\nBody.\n',
+        '{"a": 1} is JSON\n\nBody.\n',
+        "{}\n\nBody.\n",
+        "+++\nno end\n\nBody.\n",
+        "\n---\ntitle: not at the top\n---\n\nBody.\n",
+        '{"a": ' * 20_000 + "\n\nBody.\n",
+    ],
+)
+def test_what_only_begins_like_front_matter_is_text_without_a_warning(text: str) -> None:
+    parsed = parse(text)
+    assert parsed.warnings == ()
+    assert set(parsed.meta) == {"encoding"}
+    assert "\n".join(block.text for block in parsed.blocks).split() == text.split()
+
+
+def test_malformed_toml_is_kept_as_text_with_a_warning() -> None:
+    parsed = parse("+++\ntitle = \n+++\nBody.\n")
+    assert parsed.blocks[0].text == "+++\ntitle = \n+++"
+    assert "is not valid TOML" in parsed.warnings[0].message
+
+
+def test_words_of_front_matter_are_bounded_and_other_values_are_no_words() -> None:
+    meta = {"Title": 2024, "tags": "a  b", "aliases": [True, None, {"x": 1}, "c"], "draft": True}
+    assert indexed_fields(meta) == "2024\nc\na b"
+    assert (
+        len(indexed_fields({"tags": ["x" * 90] * 5 + [f"tag{n}" * 9 for n in range(200)]})) <= 2000
+    )
 
 
 @pytest.mark.parametrize("matter", ["a: [", "a: &x [1]\nb: *x", "a: b: c"])

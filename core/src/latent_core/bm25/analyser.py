@@ -66,11 +66,13 @@ class TokenSpan:
     terms: tuple[str, ...]
 
 
-def analyse(text: str, language: str) -> AnalysedText:
-    """Terms of ``text`` by the rules of ``language``: a Snowball name or ``code``; any other is ``simple``."""
+def analyse(text: str, language: str, fields: str = "") -> AnalysedText:
+    """Terms of ``text`` by the rules of ``language``: a Snowball name or ``code``; any other is ``simple``. ``fields``
+    are further words of the chunk that are not in its text."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     at, length = 1, 0
-    for token in segment.tokens(text):
+    tokens = segment.tokens(text)
+    for token in (*tokens, *segment.tokens(fields)) if fields else tokens:
         width, lexemes = _entry(token, language)
         for lexeme, offset in lexemes:
             found[lexeme].append(at + offset)

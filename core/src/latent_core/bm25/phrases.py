@@ -31,7 +31,7 @@ SELECT term, chunk_nos FROM unmerged_postings WHERE container_id = %(container_i
 
 # A language in which all words of the phrases are stop words has no terms: then the text alone decides.
 CHUNKS_WITH_PHRASES: Final = """
-SELECT c.chunk_no, c.text
+SELECT c.chunk_no, c.text, c.meta->>'front_matter'
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
@@ -113,13 +113,22 @@ class PhraseIndex:
         return np.array(found, dtype=np.int64)
 
 
-def _containing(texts: Sequence[tuple[int, str]], phrases: Phrases) -> list[int]:
-    return [chunk_no for chunk_no, text in texts if contains(text, phrases.literal)]
+def _containing(texts: Sequence[tuple[int, str, str | None]], phrases: Phrases) -> list[int]:
+    """A phrase stands in the text or in the front matter, never in both together."""
+    return [
+        chunk_no
+        for chunk_no, text, fields in texts
+        if contains(text, phrases.literal)
+        or (
+            fields
+            and all(contains(text, [one]) or contains(fields, [one]) for one in phrases.literal)
+        )
+    ]
 
 
 async def _candidates(
     conn: Connection, container_id: str, phrases: Phrases, chunk_nos: Sequence[int]
-) -> list[tuple[int, str]]:
+) -> list[tuple[int, str, str | None]]:
     values: dict[str, Any] = {
         "container_id": container_id,
         "chunk_nos": chunk_nos,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -38,6 +38,10 @@ class BlockType(StrEnum):
     TABLE = "table"
     LIST = "list"
     CODE = "code"
+
+
+FRONT_MATTER: Final = "front_matter"
+"""In the meta of a document's first chunk: words of its front matter, which are indexed with the chunk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import orjson
 from latent_core.domain.errors import Conflict
 from latent_core.domain.manifest.model import Manifest, Transcripts
 
-PARSERS: Final = 2
+PARSERS: Final = 3
 CHUNKER: Final = 2
 ANALYSER: Final = 2
 HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"

@@ -16,6 +16,7 @@ from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
 from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
+from latent_core.domain.chunk import FRONT_MATTER
 from latent_core.domain.errors import Invalid
 from latent_core.transfer.batches import ArchiveBatch, ArchivePart
 from latent_core.transfer.records import ChunkRecord
@@ -58,7 +59,10 @@ def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str
     anew = not target.same_space or part.vectors is None
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
     if target.header.analyser != versions.ANALYSER:
-        analysed = [analyse(chunk.text, languages[chunk.doc_id]) for chunk in chunks]
+        analysed = [
+            analyse(chunk.text, languages[chunk.doc_id], chunk.meta.get(FRONT_MATTER, ""))
+            for chunk in chunks
+        ]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
     return Drafts(
         chunks[0].n,

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from latent_core.domain.chunk import BlockType, DraftChunk, SourcePlace, SourceType
+from latent_core.domain.chunk import (
+    FRONT_MATTER,
+    BlockType,
+    DraftChunk,
+    SourcePlace,
+    SourceType,
+)
 from latent_core.domain.ids import content_hash
 from latent_core.domain.manifest.model import Chunker
 from latent_core.models.embedding.port import Tokenizer
@@ -22,6 +28,7 @@ from latent_workers.chunk.planning import ChunkLimits, ChunkPlan, ChunkPlanner
 from latent_workers.chunk.splitting import PackingPiece
 from latent_workers.chunk.structure import chunk_structure
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage
+from latent_workers.parse.text.front_matter import indexed_fields
 from latent_workers.parse.text.lines import Lines
 
 
@@ -243,4 +250,18 @@ def drafts_of(
         code_lines=settings.code_lines,
         code_overlap=settings.code_overlap,
     )
+    if source_type is SourceType.MARKDOWN and (fields := indexed_fields(parsed.meta)):
+        drafts[:1] = [
+            _with_fields(one, fields, settings.tokens(window), counter) for one in drafts[:1]
+        ]
     return parsed, drafts
+
+
+def _with_fields(draft: DraftChunk, fields: str, budget: int, counter: Tokenizer) -> DraftChunk:
+    """The first chunk with the front matter's words: for the keyword index, and for the embedder if they fit."""
+    meta = {**draft.meta, FRONT_MATTER: fields}
+    embed_text = f"{fields}\n\n{draft.embed_text}"
+    (tokens,) = counter.count([embed_text])
+    if tokens > budget:
+        return replace(draft, meta=meta)
+    return replace(draft, meta=meta, embed_text=embed_text, token_count=tokens)

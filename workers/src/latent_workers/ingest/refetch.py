@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
 from pathlib import Path
 from uuid import UUID
 
@@ -11,14 +10,12 @@ from pydantic import ValidationError
 
 from latent_core.db.containers import Container
 from latent_core.db.documents import documents
-from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.accept import IngestPayload, Validators
 from latent_workers.deps import Deps
 from latent_workers.ingest.prepare import fingerprint, fingerprint_of_scans
 from latent_workers.ingest.web_page import as_known
-from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 
 
@@ -53,14 +50,3 @@ async def known_page(
     ocr = (await deps.ocr.engine()).key
     same = live.fingerprint in (printed, fingerprint_of_scans(printed, ocr))
     return known if same and (validators.etag or validators.last_modified) else None
-
-
-def source_date(parsed: ParsedDocument, source_type: SourceType) -> datetime | None:
-    """The modification date that a page declares, else its publication date."""
-    if source_type is not SourceType.WEB:
-        return None
-    for name in ("modified", "date"):
-        value = parsed.meta.get(name)
-        if isinstance(value, str):
-            return datetime.fromisoformat(value)
-    return None

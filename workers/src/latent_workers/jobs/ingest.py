@@ -46,7 +46,8 @@ from latent_workers.ingest.prepare import (
     recipe_of,
     unless_archived,
 )
-from latent_workers.ingest.refetch import detected_in, known_page, source_date
+from latent_workers.ingest.refetch import detected_in, known_page
+from latent_workers.ingest.source_dates import declared_modification, source_date
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.jobs.corpus import ingest_records
 from latent_workers.ocr.scans import Scan, read_scans
@@ -204,13 +205,15 @@ async def _unchanged(ctx: JobContext, work: IngestContext) -> bool:
         doc_id = work.attempt.doc_id
         predecessors = await notes.predecessors(conn, {doc_id: work.payload.request})
         await documents.lock(conn, [doc_id, *predecessors])
+        meta = await documents.meta_of(conn, doc_id)
         same = await documents.seen_unchanged(
             conn,
             work.attempt.doc_id,
             work.attempt.fingerprint or work.fingerprint,
             request=work.payload.request,
             fetched_at=work.original.fetched_at,
-            modified_at=work.original.modified_at,
+            modified_at=declared_modification(meta, work.detected.source_type)
+            or work.original.modified_at,
             mtime_ns=work.original.mtime_ns,
             given_meta=work.payload.given_meta,
             validators=work.validators,
@@ -314,7 +317,10 @@ async def _publish(
 def _staged(
     work: IngestContext, made: PreparedDocument, stored: StoredGeneration
 ) -> StagedGeneration:
-    payload = work.payload
+    payload, source_type = work.payload, work.detected.source_type
+    meta = published_meta(
+        work.container.manifest, made.parsed.meta | _masked(payload), payload.meta
+    )
     return StagedGeneration(
         doc_id=work.attempt.doc_id,
         generation=work.attempt.generation,
@@ -324,9 +330,7 @@ def _staged(
             size=work.original.bytes,
             mime=work.detected.mime,
             fingerprint=_fingerprint(work, made.parsed, skipped_images=stored.skipped_images),
-            meta=published_meta(
-                work.container.manifest, made.parsed.meta | _masked(payload), payload.meta
-            ),
+            meta=meta,
             recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
@@ -335,11 +339,12 @@ def _staged(
         chunks=stored.chunks,
         written=stored.written,
         made_by=work.container.space.made_by,
-        provenance=made.provenance(work.container, work.detected.source_type),
+        provenance=made.provenance(work.container, source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,
-        modified_at=work.original.modified_at
-        or source_date(made.parsed, work.detected.source_type),
+        modified_at=declared_modification(meta, source_type)
+        or work.original.modified_at
+        or source_date(made.parsed.meta, source_type),
         mtime_ns=work.original.mtime_ns,
         pages=made.page_rows(),
         refs=[

@@ -10,8 +10,9 @@ from typing import Final
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from latent_workers.parse.text.front_matter import NONE, front_matter
 from latent_workers.parse.text.lines import Lines
-from latent_workers.parse.text.markdown import body_below, front_matter
+from latent_workers.parse.text.markdown import body_below
 from latent_workers.render.elements import Element, Mark, code, mark_id, softened
 from latent_workers.render.rows import SourceRow, lexer_for, rows
 
@@ -20,14 +21,14 @@ _MARKED: Final = frozenset({"paragraph_open", "heading_open", "list_item_open", 
 _CODE: Final = frozenset({"fence", "code_block"})
 
 
-def elements(text: str) -> Iterator[Element]:
+def elements(text: str, *, has_front_matter: bool = True) -> Iterator[Element]:
     """Top-level blocks in order."""
     lines = Lines(text)
-    _, matter, _ = front_matter(text, lines)
+    matter = front_matter(text, lines) if has_front_matter else NONE
     writer = _HtmlWriter(lines)
-    if matter:
-        yield from writer.code(1, matter, "yaml")
-    for tokens in _blocks(writer.markdown.parse(body_below(text, lines, matter))):
+    if matter.lines:
+        yield from writer.code(1, matter.lines, matter.language)
+    for tokens in _blocks(writer.markdown.parse(body_below(text, lines, matter.lines))):
         yield from writer.block(tokens)
 
 

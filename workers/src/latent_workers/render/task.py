@@ -67,7 +67,7 @@ def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
 def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[elements.Element]:
     """The elements of a text of that type."""
     if source_type in (SourceType.MARKDOWN, SourceType.WEB):
-        return markdown.elements(text)
+        return markdown.elements(text, has_front_matter=source_type is SourceType.MARKDOWN)
     lines = Lines(text)
     source = [(lines.span(n, n)[0], lines.text(n)) for n in range(1, len(lines) + 1)]
     if source_type in (SourceType.TEXT, SourceType.CONVERSATION):

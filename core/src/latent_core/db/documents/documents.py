@@ -135,6 +135,8 @@ AGES: Final = (
     "SELECT id, source_modified_at, first_fetched_at FROM documents WHERE id = ANY(%(ids)s)"
 )
 
+META: Final = "SELECT meta FROM documents WHERE id = %(id)s"
+
 LIVE_SOURCE: Final = """
 SELECT sha256, fingerprint, validators FROM documents
 WHERE id = %(id)s AND deleted_at IS NULL AND live_generation IS NOT NULL
@@ -370,6 +372,12 @@ class LiveSource:
     sha256: str
     fingerprint: str
     validators: dict[str, Any]
+
+
+async def meta_of(conn: Connection, doc_id: UUID) -> dict[str, Any]:
+    """The whole meta of a document; empty without the document."""
+    row = await (await conn.execute(META, {"id": doc_id})).fetchone()
+    return dict(row["meta"] or {}) if row else {}
 
 
 async def live_source(conn: Connection, doc_id: UUID) -> LiveSource | None:

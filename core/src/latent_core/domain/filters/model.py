@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from latent_core.domain.chunk import FRONT_MATTER
 from latent_core.domain.manifest.custom_schema import FieldRule
 
 MAX_DEPTH: Final = 16
@@ -146,7 +147,7 @@ UNDECLARED: Final = MetaFields()
 
 CHUNK_META: Final = frozenset(
     {
-        *("code_language", "document", "ocr", "repeated_chars", "symbols"),
+        *("code_language", "document", FRONT_MATTER, "ocr", "repeated_chars", "symbols"),
         *("speaker", "time", "turn"),  # of conversations
     }
 )

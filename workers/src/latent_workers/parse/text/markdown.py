@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-import yaml
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_block.table import table as begins_table
 from markdown_it.token import Token
 
 from latent_core.domain.chunk import BlockType
-from latent_core.domain.errors import Issue, IssueCode
 from latent_workers.parse.parsed import ParsedDocument, SourceFile, TextBlock
-from latent_workers.parse.text.decode import DecodedText, clean_value, decode_filled
+from latent_workers.parse.text.decode import DecodedText, decode_filled
+from latent_workers.parse.text.front_matter import NONE as NO_FRONT_MATTER, front_matter
 from latent_workers.parse.text.lines import Lines
 from latent_workers.parse.text.parser import runs
 
@@ -86,10 +84,6 @@ def _is_row(state: StateBlock, line: int, end: int) -> bool:
     return not any(rule(state, line, end, True) for rule in rules)
 
 
-_FRONT_MATTER: Final = re.compile(
-    r"\A---[ \t]*(?:\r\n|\n|\r)(.{0,65536}?)(?:\r\n|\n|\r)(?:---|\.\.\.)[ \t]*(?=[\r\n]|\Z)",
-    re.DOTALL,
-)
 _KINDS: Final = {
     "heading_open": BlockType.HEADING,
     "bullet_list_open": BlockType.LIST,
@@ -118,52 +112,22 @@ def parse(source: SourceFile) -> ParsedDocument:
     return of_decoded(decode_filled(source.read(), source.name))
 
 
-def of_decoded(decoded: DecodedText) -> ParsedDocument:
-    """Blocks of decoded Markdown."""
+def of_decoded(decoded: DecodedText, *, has_front_matter: bool = True) -> ParsedDocument:
+    """Blocks of decoded Markdown. Front matter that can be read is meta and no block, unless there is nothing else."""
     text = decoded.text
     lines = Lines(text)
-    meta, matter_lines, warnings = front_matter(text, lines)
-    pieces = _pieces(body_below(text, lines, matter_lines), lines.filled(), matter_lines)
+    matter = front_matter(text, lines) if has_front_matter else NO_FRONT_MATTER
+    body = body_below(text, lines, matter.lines)
+    is_text = matter.is_text or not any(map(str.isalnum, body))
+    pieces = _pieces(body, lines.filled(), matter.lines, is_text=is_text)
     blocks = tuple(_blocks(text, lines, pieces))
     return ParsedDocument(
         text=text,
-        title=_title(meta, blocks),
+        title=_title(matter.meta, blocks),
         blocks=blocks,
-        meta={**meta, "encoding": decoded.encoding},
-        warnings=warnings,
+        meta={**matter.meta, "encoding": decoded.encoding},
+        warnings=matter.warnings,
         replaced_characters=decoded.replaced,
-    )
-
-
-def front_matter(text: str, lines: Lines) -> tuple[dict[str, Any], int, tuple[Issue, ...]]:
-    """Meta, the number of its lines at the top, and the error if there is one."""
-    found = _FRONT_MATTER.match(text)
-    if not found:
-        return {}, 0, ()
-    taken = lines.at(found.end())
-    try:
-        # An alias may stand for more than the file could hold.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(found[1])):
-            return {}, taken, (_doubt("uses YAML aliases"),)
-        value = yaml.safe_load(found[1])
-    except (
-        yaml.YAMLError,
-        ValueError,
-        RecursionError,
-        LookupError,  # a tag such as !!int on what is none: PyYAML's constructors raise what they come upon
-        AttributeError,
-        TypeError,
-    ) as exc:
-        problem = str(exc).partition("\n")[0]
-        return {}, taken, (_doubt(f"is not valid YAML ({problem})"),)
-    if not isinstance(value, dict):
-        return {}, 0, ()
-    return clean_value(value), taken, ()
-
-
-def _doubt(problem: str) -> Issue:
-    return Issue(
-        code=IssueCode.INGEST_FAIL, message=f"The front matter {problem}; it is kept as text only."
     )
 
 
@@ -175,17 +139,17 @@ def body_below(text: str, lines: Lines, matter_lines: int) -> str:
     return "\n" * (matter_lines - 1) + text[end:]
 
 
-def _pieces(body: str, filled: Sequence[bool], matter_lines: int) -> list[_Piece]:
-    """Pieces in order that together contain every filled line."""
+def _pieces(body: str, filled: Sequence[bool], matter_lines: int, *, is_text: bool) -> list[_Piece]:
+    """Pieces in order that together contain every filled line, those of the front matter only if it ``is_text``."""
     markdown = reader()
-    pieces = [_Piece(BlockType.PARAGRAPH, 1, matter_lines)] if matter_lines else []
+    pieces = [_Piece(BlockType.PARAGRAPH, 1, matter_lines)] if matter_lines and is_text else []
     for piece in _structure(markdown.parse(body), markdown):
-        done = pieces[-1].last if pieces else 0
+        done = pieces[-1].last if pieces else matter_lines
         trimmed = _trim(piece, filled, done)
         if trimmed:
             pieces += _missing(filled, done, trimmed.first - 1)
             pieces.append(trimmed)
-    return pieces + _missing(filled, pieces[-1].last if pieces else 0, len(filled))
+    return pieces + _missing(filled, pieces[-1].last if pieces else matter_lines, len(filled))
 
 
 def _structure(tokens: Sequence[Token], markdown: MarkdownIt) -> Iterator[_Piece]:
@@ -273,8 +237,8 @@ def _blocks(text: str, lines: Lines, pieces: Sequence[_Piece]) -> Iterator[TextB
 def _title(meta: dict[str, Any], blocks: Sequence[TextBlock]) -> str | None:
     """From the front matter, else the first heading of the highest level."""
     given = meta.get("title")
-    if isinstance(given, str) and given.strip():
-        return given.strip()
+    if isinstance(given, str | int | float) and not isinstance(given, bool) and str(given).strip():
+        return " ".join(str(given).split())
     headings = [block for block in blocks if block.level and block.heading_path]
     best = min(headings, key=lambda block: block.level or 0, default=None)
     return best.heading_path[-1] if best else None

@@ -250,7 +250,9 @@ def parse(source: SourceFile) -> ParsedDocument:
             f"'{source.name}' has no visible text. If a script creates it, save the page in a browser and upload it"
         )
     replaced += decoded.replaced + page.replaced_characters
-    parsed = markdown.of_decoded(DecodedText(text + "\n", decoded.encoding, replaced))
+    parsed = markdown.of_decoded(
+        DecodedText(text + "\n", decoded.encoding, replaced), has_front_matter=False
+    )
     meta: dict[str, Any] = {**metadata.meta, "encoding": decoded.encoding, "extractor": found.by}
     return replace(
         parsed,
