@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pytest
 import typer
+from rich.console import Console
 
 from latent_cli import jobs_output
 from latent_cli.commands import export, import_
-from latent_cli.commands.search import marked, others, place_of
+from latent_cli.commands.search import marked, others, place_of, rating, show_hit
 from latent_cli.jobs_output import about, named
 from latent_cli.output import moment, safe, size
 from latent_core.domain.job import JobKind, JobState, JobView
@@ -48,6 +49,22 @@ def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -
     text = marked(hit)
     assert text.plain == "   The lamp\ufffd,\n   the Lamp — and oil."
     assert [text.plain[span.start : span.end] for span in text.spans] == ["lamp", "Lamp", "oil"]
+
+
+def test_a_hit_shows_its_relevance_in_percent_and_a_weak_one_is_dim(gateway: FakeGateway) -> None:
+    gateway.put("notes", "file:///a.md", b"The lamp and oil.")
+    [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp", top_k=1))
+    assert rating(hit) == "score 1.0000"
+    strong = hit.model_copy(update={"relevance": 0.874, "title": "Lamps"})
+    assert rating(strong) == "87% relevant"
+    weak = strong.model_copy(update={"relevance": 0.12, "weak": True})
+    assert rating(weak) == "12% relevant (weak)"
+    console = Console(record=True, width=80, force_terminal=True, color_system="standard")
+    with console.capture() as shown:
+        show_hit(console, 1, strong, several=False)
+        show_hit(console, 2, weak, several=False)
+    assert "\x1b[1mLamps" in shown.get()
+    assert "\x1b[2mLamps" in shown.get()
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: D
     hit = desk.page.locator(".hit").filter(has_text="Fog signal")
     await expect(hit.locator("mark").filter(has_text=re.compile("^horn$")).first).to_be_visible()
     await expect(hit).to_contain_text("meaning, rank")
+    await expect(hit.locator(".score")).to_have_text(re.compile(r"^\d+ %$"))
     await expect(desk.page.get_by_role("status")).to_contain_text(re.compile(r"in \d+ ms"))
     assert documents == []
     assert re.search(r"/console/search\?q=fog(\+|%20)horn$", desk.page.url)

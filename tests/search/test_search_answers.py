@@ -48,7 +48,7 @@ async def stocked(
     try:
         async with one.client() as client:
             await client.create(manifest("notes"))
-            fresh = Retrieval(freshness=Freshness(enabled=True))
+            fresh = Retrieval(freshness=Freshness(enabled=True), mark_weak=True)
             await client.create(manifest("fresh", retrieval=fresh))
             await client.create(manifest("sorted", display=Display(sort="freshness_then_score")))
             for n in range(NOTES):
@@ -180,3 +180,74 @@ async def test_what_is_not_offered_yet_is_refused_by_name(http: httpx.AsyncClien
             "/v1/search", json={"containers": ["notes"], "top_k": 5, "query": "x", "mode": mode}
         )
         assert answer.json()["issues"][0]["code"] == "POLICY"
+
+
+async def test_a_hit_tells_how_relevant_it_is_and_nonsense_is_told_from_an_answer(
+    http: httpx.AsyncClient,
+) -> None:
+    answer = await ask(http, "notes", query=f"fog harbour {own_words(7)[:60]}")
+    nonsense = await ask(http, "notes", query="zeppelin quarks marmalade")
+    assert answer["hits"][0]["source_path"] == "7.txt"
+    assert answer["hits"][0]["relevance"] > 0.9
+    assert nonsense["hits"]
+    for hit in nonsense["hits"]:
+        assert 0 <= hit["relevance"] < 0.3
+    for mode in ("lexical", "semantic", "hybrid"):
+        best = (await ask(http, "notes", query=own_words(7), mode=mode))["hits"][0]
+        assert best["relevance"] > 0.5, mode
+
+
+async def test_weak_hits_are_marked_where_the_request_or_the_manifest_says_so(
+    http: httpx.AsyncClient,
+) -> None:
+    nonsense = "zeppelin quarks marmalade"
+    silent = await ask(http, "notes", query=nonsense)
+    assert not any(hit["weak"] for hit in silent["hits"])
+    marked = await ask(http, "notes", query=f"{own_words(7)} {nonsense}", mark_weak=True)
+    assert {hit["weak"] for hit in marked["hits"]} == {True, False}
+    for hit in marked["hits"]:
+        assert hit["weak"] == (hit["relevance"] < 0.5)
+    by_manifest = await ask(http, "fresh", query=nonsense)
+    assert all(hit["weak"] for hit in by_manifest["hits"])
+    not_marked = await ask(http, "fresh", query=nonsense, mark_weak=False)
+    assert not any(hit["weak"] for hit in not_marked["hits"])
+
+
+async def test_min_score_keeps_the_relevant_hits_over_all_pages_and_counts_the_others(
+    http: httpx.AsyncClient,
+) -> None:
+    query = f"fog covers the harbour {own_words(7)[:80]}"
+    whole = await ask(http, "notes", query=query, top_k=50)
+    relevances = sorted((hit["relevance"] for hit in whole["hits"]), reverse=True)
+    bound = relevances[11]
+    expected = [h["source_path"] for h in whole["hits"] if h["relevance"] >= bound]
+    seen: list[str] = []
+    cursor = None
+    for _ in range(10):
+        page = await ask(http, "notes", query=query, min_score=bound, cursor=cursor)
+        seen += [hit["source_path"] for hit in page["hits"]]
+        (issue,) = page["issues"]
+        assert issue["code"] == "POLICY"
+        assert issue["details"]["below"] == len(whole["hits"]) - len(expected)
+        assert not page["partial"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == expected
+    assert 11 < len(expected) < len(whole["hits"])
+
+
+async def test_min_score_that_nothing_reaches_says_so_and_what_the_best_has(
+    http: httpx.AsyncClient,
+) -> None:
+    answer = await ask(http, "notes", query="zeppelin quarks marmalade", min_score=0.9)
+    assert answer["hits"] == []
+    (issue,) = answer["issues"]
+    assert issue["code"] == "NO_HITS"
+    assert "min_score 0.9" in issue["message"]
+    assert issue["details"]["best_below"] < 0.9
+    assert not answer["partial"]
+    refused = await http.post(
+        "/v1/search", json={"containers": ["notes"], "top_k": 5, "query": "fog", "min_score": 1.5}
+    )
+    assert refused.status_code == 400

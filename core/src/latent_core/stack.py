@@ -58,6 +58,7 @@ from latent_core.runtime.data_directory import owner_of
 from latent_core.runtime.tasks import ended
 from latent_core.search.channel_outages import ChannelOutages
 from latent_core.search.circuit_breaker import CircuitBreakers
+from latent_core.search.cosine_scales import CosineScales
 from latent_core.search.embed import QueryCache
 from latent_core.search.readable import SearchStores
 from latent_core.settings import Settings
@@ -132,6 +133,7 @@ class Stack:
             queries=queries,
             breakers=self.breakers,
             channel_outages=self.channel_outages,
+            cosine_scales=CosineScales(self.vectors),
         )
 
     @classmethod

@@ -24,6 +24,7 @@ DELIVERED = {
     "retrieval.fusion.k": "RRF constant",
     "retrieval.fusion.weights": "weights of channels",
     "retrieval.debug.return_diagnostics": "diagnostics without asking",
+    "retrieval.mark_weak": "hits of a low relevance are marked",
     "retrieval.freshness.enabled": "a young source counts for more",
     "retrieval.freshness.decay_lambda": "how fast it ages",
     "retrieval.rerank.enabled": "the head is reranked in every mode",

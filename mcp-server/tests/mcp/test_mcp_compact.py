@@ -10,6 +10,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.ids import NAMESPACE
 from latent_core.search.plan import offset_of
 from latent_core.wire.search import (
@@ -221,3 +222,37 @@ def test_a_page_may_be_requested_with_another_budget_than_the_one_before() -> No
     assert first == second
     assert (first.top_k, first.passages) == (10, 3)
     assert first.requested_rerank_k is None
+
+
+def plain_hit(number: int, **more: Any) -> Hit:
+    words = dict.fromkeys(("heading", "title", "snippet", "text", "source", "meta"), "fog")
+    return hit(number, words).model_copy(update=more)
+
+
+def test_a_brief_hit_says_weak_only_if_it_is_and_a_full_one_its_relevance() -> None:
+    strong, weak = plain_hit(1, relevance=0.9), plain_hit(2, relevance=0.2, weak=True)
+    assert "weak" not in brief(strong, 500).compact()
+    assert "relevance" not in brief(strong, 500).compact()
+    assert brief(weak, 500).compact()["weak"] is True
+    assert full(strong).compact()["relevance"] == 0.9
+
+
+def test_an_answer_of_weak_hits_alone_warns_the_model_and_one_with_a_strong_hit_does_not() -> None:
+    request = SearchRequest(query="fog", top_k=2)
+    strong, weak = plain_hit(1, relevance=0.9), plain_hit(2, relevance=0.2, weak=True)
+    warned = found(request, SearchResponse(hits=[weak]), "brief", 6_000).compact()
+    assert "may hold no answer" in warned["advice"]
+    silent = found(request, SearchResponse(hits=[strong, weak]), "brief", 6_000).compact()
+    assert "advice" not in silent
+
+
+def test_a_model_may_set_a_min_score_and_learns_what_the_best_hit_had() -> None:
+    assert (
+        SearchArguments.model_validate({"query": "fog", "min_score": "0.6"}).request().min_score
+        == 0.6
+    )
+    issue = Issue(code=IssueCode.NO_HITS, message="None reaches it.", details={"best_below": 0.3})
+    request = SearchRequest(query="fog", top_k=2, min_score=0.6)
+    answer = found(request, SearchResponse(issues=[issue]), "brief", 6_000).compact()
+    assert [one["message"] for one in answer["issues"]] == ["None reaches it."]
+    assert "lower min_score" in answer["advice"]

@@ -91,6 +91,17 @@ def search(
             help="Count the matching documents by source_type, language or meta.NAME; repeatable.",
         ),
     ] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option("--min-score", min=0.0, max=1.0, help="Lowest relevance of a hit, 0 to 1."),
+    ] = None,
+    mark_weak: Annotated[
+        bool | None,
+        typer.Option(
+            "--mark-weak/--no-mark-weak",
+            help="Mark hits with a relevance below 50 %; default: as each container's manifest says.",
+        ),
+    ] = None,
     neighbours: Annotated[
         int,
         typer.Option(
@@ -125,6 +136,8 @@ def search(
         "diagnostics": diagnostics,
     }
     fields |= {name: value for name, value in more.items() if value}
+    exact = {"min_score": min_score, "mark_weak": mark_weak}
+    fields |= {name: value for name, value in exact.items() if value is not None}
     request = _request(fields)
     answer = ask(lambda client: client.search(request))
     if as_json:
@@ -167,7 +180,8 @@ def _request(fields: dict[str, Any]) -> SearchRequest:
 def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
     where = f"{hit.container_id}: " if several else ""
     place = ", ".join(part for part in (hit.source_path, place_of(hit.place)) if part)
-    console.print(Text.assemble(f"{rank}. ", (safe(hit.title), "bold"), f"  {hit.score:.4f}"))
+    style = "dim" if hit.weak else "bold"
+    console.print(Text.assemble(f"{rank}. ", (safe(hit.title), style), f"  {rating(hit)}"))
     console.print(Text(f"   {safe(where + place)}", style="dim"))
     _print_neighbours(console, hit.before)
     console.print(marked(hit))
@@ -188,6 +202,13 @@ def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
         repeated = ", ".join(one.source_uri.removeprefix("file:///") for one in hit.duplicates)
         console.print(Text(f"   nearly the same: {safe(repeated)}", style="dim"))
     console.print()
+
+
+def rating(hit: Hit) -> str:
+    """How relevant the hit is; its score where that is unknown."""
+    if hit.relevance is None:
+        return f"score {hit.score:.4f}"
+    return f"{hit.relevance:.0%} relevant{' (weak)' if hit.weak else ''}"
 
 
 def _print_neighbours(console: Console, found: list[Neighbour]) -> None:

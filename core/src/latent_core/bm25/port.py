@@ -37,6 +37,11 @@ class KeywordHits:
     """The query's distinct terms in its order."""
     rows_read: int
 
+    @property
+    def attainable(self) -> float:
+        """Above the score of any chunk: what one would get that repeats all terms without end."""
+        return sum(use.count * use.idf for use in self.terms)
+
 
 class KeywordIndex(Protocol):
     async def search(

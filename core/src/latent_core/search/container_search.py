@@ -30,6 +30,7 @@ from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
+from latent_core.search.relevance import WordScale
 from latent_core.search.rounds import (
     ChannelCandidates,
     Round,
@@ -64,6 +65,10 @@ class ContainerCandidates:
     """Of the exact query."""
     phrases: tuple[LiteralPhrase, ...] = ()
     """The quoted phrases of the query."""
+    words: WordScale | None = None
+    """Of the BM25 scores."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """The last score of each list that goes on; no candidate missing in it has more."""
 
     def add_timing(self, stage: str, seconds: float) -> None:
         timings = self.status.timings_ms
@@ -190,6 +195,13 @@ class ContainerSearch:
         live = this.live
         self.result.documents = live
         self.result.lists = {name: _live_only(c, live) for name, c in this.found.items()}
+        words = this.found.get(BM25)
+        self.result.words = words.words if words is not None else None
+        self.result.ends = {
+            name: float(c.scores[-1])
+            for name, c in this.found.items()
+            if not c.exhausted and len(c.scores)
+        }
         status = self.result.status
         status.ok = bool(this.found)
         status.exhausted = this.exhausted

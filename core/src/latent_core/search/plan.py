@@ -90,6 +90,14 @@ class ContainerPlan:
     by_picture: bool = False
     """The vector channel queries with the picture itself."""
     requested_fusion: Fusion | None = None
+    requested_marks: bool | None = None
+
+    @property
+    def marks_weak(self) -> bool:
+        """Whether hits of a low relevance are marked."""
+        if self.requested_marks is not None:
+            return self.requested_marks
+        return self.container.manifest.retrieval.mark_weak
 
     @property
     def fusion(self) -> Fusion:
@@ -141,6 +149,8 @@ class SearchPlan:
     include_superseded: bool
     passages: int
     """Limit of hits per document, with dedup."""
+    min_score: float | None
+    """The lowest relevance of a hit."""
     deadline_seconds: float
     diagnostics: bool
 
@@ -195,6 +205,7 @@ def make_plan(
         dedup=request.dedup,
         include_superseded=request.include_superseded,
         passages=request.passages,
+        min_score=request.min_score,
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
         diagnostics=_shows_diagnostics(request, chosen),
     )
@@ -221,6 +232,7 @@ def _container_plans(
             pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
             by_picture=seen and _reads_images(c),
             requested_fusion=request.fusion,
+            requested_marks=request.mark_weak,
         )
         for c, mode, node, condition in zip(chosen, modes, nodes, filters.conditions, strict=True)
     )

@@ -38,6 +38,8 @@ class RankedCandidate(NamedTuple):
     """``latent_core.search.ranking.freshness_factor``"""
     rrf: float = 0.0
     """The tie-break of fusion, before any other."""
+    relevance: float | None = None
+    """``latent_core.search.relevance``"""
 
 
 def best_first(candidate: RankedCandidate) -> tuple[float, float, str, int]:

@@ -14,6 +14,7 @@ from latent_core.db.containers import Container
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.search.channel_outages import ChannelOutages
 from latent_core.search.circuit_breaker import CircuitBreakers
+from latent_core.search.cosine_scales import CosineScales
 from latent_core.search.embed import EmbedderLookup, QueryCache
 from latent_core.vectors.port import VectorIndex
 
@@ -36,3 +37,4 @@ class SearchStores:
     breakers: CircuitBreakers
     """Of the services that searches wait for."""
     channel_outages: ChannelOutages
+    cosine_scales: CosineScales

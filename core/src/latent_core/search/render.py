@@ -29,6 +29,7 @@ from latent_core.search.hit_pages import HitPages
 from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT, VECTOR
 from latent_core.search.ranking import Group, RankedCandidate
+from latent_core.search.relevance import is_weak
 from latent_core.search.snippet import Snippet, make_snippet
 from latent_core.wire.search import (
     AlsoInDocument,
@@ -164,6 +165,8 @@ def _hit(
         block_type=row.block_type,
         score=group.best.score,
         base_score=group.best.base,
+        relevance=group.best.relevance,
+        weak=is_weak(group.best.relevance) and retrieved.plan.marks_weak,
         freshness=group.best.freshness,
         title=row.title or row.uri,
         snippet=snippet.text,

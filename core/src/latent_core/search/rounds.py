@@ -15,6 +15,7 @@ from latent_core.db.documents.chunks import AllowedChunks
 from latent_core.domain.chunk import Vector
 from latent_core.search.constraints import Constraint
 from latent_core.search.plan import DEPTH, MAX_DEPTH
+from latent_core.search.relevance import WordScale
 from latent_core.vectors.port import VectorIndex
 
 
@@ -26,6 +27,8 @@ class ChannelCandidates:
     scores: NDArray[np.float64]
     exhausted: bool
     """The channel has no more than these."""
+    words: WordScale | None = None
+    """Of the BM25 scores."""
 
 
 async def vector_channel(
@@ -60,7 +63,10 @@ async def bm25_channel(
     hits = await index.search(
         container.id, terms, depth, timeout_seconds=timeout_seconds, allowed=chunk_nos
     )
-    return ChannelCandidates(hits.chunk_nos, hits.scores, exhausted=len(hits.chunk_nos) < depth)
+    words = WordScale(hits.attainable, len(hits.terms)) if hits.terms else None
+    return ChannelCandidates(
+        hits.chunk_nos, hits.scores, exhausted=len(hits.chunk_nos) < depth, words=words
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.facets import FacetCounts, FacetField, count_facets, facet_fields
 from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
+from latent_core.search.judge import judge
 from latent_core.search.like import LikeSource
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
@@ -80,6 +81,8 @@ class HitPage:
     next_offset: int | None = None
     vanished: set[str] = field(default_factory=set)
     """Containers with a hit that vanished before hydration."""
+    issues: list[Issue] = field(default_factory=list)
+    """Of ``min_score``."""
 
     @property
     def hits(self) -> list[Hit]:
@@ -195,18 +198,22 @@ class SearchService:
             retrieved = await asyncio.gather(*(_bounded(s, needed, plan) for s in searches))
             timings.lap("retrieve")
             candidates = await _ordered(order, retrieved, slot, plan.deadline_seconds)
+            judged = await judge(self.stores.cosine_scales, retrieved, candidates, plan.min_score)
             groups = group(
-                candidates,
+                judged.candidates,
                 by_document=plan.dedup,
                 passages=plan.passages,
                 head=plan.offset + plan.top_k,
             )
             timings.lap("fuse")
             page = await self._page(plan, groups, retrieved)
+            page.issues = judged.issues(plan.min_score)
             timings.lap("hydrate")
             if _restart_changed(searches, page.vanished):
                 continue
-            if len(page.documents) >= plan.top_k or all(s.finished for s in searches):
+            if len(page.documents) >= plan.top_k or judged.nothing_beyond:
+                break
+            if all(s.finished for s in searches):
                 break
             needed *= 2
         if plan.neighbours:
@@ -379,6 +386,7 @@ def _answer(
     if order.issue is not None:
         issues.append(order.issue)
     partial = bool(issues)
+    issues += page.issues
     if not fitted.hits and not issues:
         issues.append(
             Issue(code=IssueCode.NO_HITS, message="Nothing in these containers matches the query.")

@@ -102,6 +102,11 @@ class Hit(BaseModel):
     """The best score among the hit and its duplicates; freshness may raise it above 1."""
     base_score: float
     """0..1: the fused score relative to the maximum possible score."""
+    relevance: float | None = None
+    """0..1, comparable between queries and containers; above 0.5 the hit is rather relevant. None if it cannot be
+    measured, such as for a query by an image alone."""
+    weak: bool = False
+    """Its relevance is below 0.5; only with ``mark_weak``."""
     freshness: float = 0.0
     """0..1: ``score`` is the score before freshness times (1 + this); 0 if the container does not use freshness."""
     title: str
@@ -223,6 +228,10 @@ class SearchRequest(BaseModel):
     passages: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = 1
     """Limit of hits per document, with dedup. Beyond the best one only chunks that are among the ``top_k`` best of all;
     they follow it in the order of the document."""
+    min_score: Annotated[float, Field(ge=0, le=1)] | None = None
+    """The lowest ``relevance`` of a hit; others are not returned, and an issue counts them."""
+    mark_weak: bool | None = None
+    """Mark hits whose relevance is below 0.5; default: each container's ``retrieval.mark_weak``."""
     neighbours: Annotated[int, Field(ge=0, le=MAX_NEIGHBOURS)] = 0
     """Chunks of the document before and after each hit that are shown with it."""
     detail: Detail = "full"

@@ -90,10 +90,13 @@ class CompactHit(ToolResult):
     superseded_by: str | None = None
     """It is out of date: this document replaces it."""
     why: list[CompactReason] = []
+    weak: bool = False
+    """Rather irrelevant; only where the container marks such hits."""
     page_image: str = "none"
     """In brief only if the image shows more than the text."""
     chunk_id: str | None = None
     score: float | None = None
+    relevance: float | None = None
     uri: str | None = None
     """Of the MCP resource: the page, else the document."""
     modality: str = "text"
@@ -191,6 +194,7 @@ def full(hit: Hit) -> CompactHit:
             "modified_at": _moment(hit.modified_at),
             "chunk_id": str(hit.chunk_id),
             "score": round(hit.score, 4),
+            "relevance": hit.relevance,
             "uri": resource_uri(hit),
             "modality": hit.modality,
             "source_type": hit.source_type,
@@ -233,6 +237,7 @@ def _cited(hit: Hit) -> CompactHit:
         lines=_lines(place),
         modified_at=hit.modified_at.date().isoformat() if hit.modified_at else None,
         why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
+        weak=hit.weak,
         page_image=hit.page_image if hit.read_as == "image" else "none",
         untrusted_content=_content(hit, ""),
         **_authorship(hit),

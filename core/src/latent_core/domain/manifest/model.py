@@ -178,6 +178,8 @@ class Retrieval(_ManifestModel):
     freshness: Freshness = Freshness()
     rerank: Rerank = Rerank()
     debug: Debug = Debug()
+    mark_weak: bool = False
+    """Hits whose relevance is below 0.5 are marked as weak (ADR 0033 says how far that can be trusted)."""
 
     @field_validator("mode_default")
     @classmethod

@@ -51,8 +51,9 @@ OWN: Final = frozenset({"detail", "max_chars"})
 """Arguments about the answer, not the query: they may differ from the previous page."""
 NOTHING: Final = (
     "Use other or fewer words, mode 'semantic' for a meaning or 'lexical' for exact words, fewer must_terms and "
-    "filters, or other containers."
+    "filters, a lower min_score, or other containers."
 )
+WEAK: Final = "All hits are weak: these containers may hold no answer. Do not state what the passages do not say."
 MORE: Final = "More: next_cursor with the same arguments; documents_get reads a document, page_image shows a page."
 
 
@@ -160,6 +161,8 @@ class SearchArguments(Arguments):
     ] = None
     cursor: Cursor = None
     like: Annotated[LikeReference | None, BeforeValidator(_reference), UNLISTED] = None
+    min_score: Annotated[float | None, UNLISTED, Field(ge=0, le=1), CLAMPED] = None
+    mark_weak: Annotated[bool | None, UNLISTED] = None
     facets: Annotated[list[Pattern], Listed, UNLISTED, Field(max_length=MAX_FACETS)] = []
 
     def request(self) -> SearchRequest:
@@ -188,7 +191,9 @@ def found(
     request: SearchRequest, answer: SearchResponse, detail: Detail, max_chars: int
 ) -> ToolSearchResult:
     """The answer within its budget; hits that do not fit are on the next page."""
-    issues = [one for one in answer.issues if one.code is not IssueCode.NO_HITS]
+    issues = [one for one in answer.issues if one.code is not IssueCode.NO_HITS or one.details]
+    weak = bool(answer.hits) and all(hit.weak for hit in answer.hits)
+    more = f"{WEAK} {MORE}" if weak else MORE
     frame = ToolSearchResult(
         hits=[],
         notice=UNTRUSTED,
@@ -197,20 +202,20 @@ def found(
         partial=answer.partial,
         issues=[issue_summary(issue) for issue in issues[:MAX_ISSUES]],
         facets={name: facet_content(facet) for name, facet in answer.facets.items()},
-        advice=MORE,
+        advice=more,
     )
     fitted = fit(answer.hits, detail, max_chars - size(frame.compact()))
     next_cursor = answer.next_cursor
     shown = _places(request, answer.hits[: len(fitted.hits)])
     if shown < _places(request, answer.hits):
         next_cursor = cursor_at(request, offset_of(request) + shown)
-    advice = NOTHING if not fitted.hits else MORE if next_cursor or fitted.truncated else None
+    advice = more if next_cursor or fitted.truncated else WEAK if weak else None
     return frame.model_copy(
         update={
             "hits": fitted.hits,
             "truncated": fitted.truncated,
             "next_cursor": next_cursor,
-            "advice": advice,
+            "advice": advice if fitted.hits else NOTHING,
         }
     )
 
