@@ -182,7 +182,7 @@ async def test_what_is_not_offered_yet_is_refused_by_name(http: httpx.AsyncClien
         assert answer.json()["issues"][0]["code"] == "POLICY"
 
 
-async def test_a_hit_tells_how_relevant_it_is_and_nonsense_is_told_from_an_answer(
+async def test_a_hit_shows_how_relevant_it_is_and_nonsense_has_a_low_relevance(
     http: httpx.AsyncClient,
 ) -> None:
     answer = await ask(http, "notes", query=f"fog harbour {own_words(7)[:60]}")
