@@ -15,10 +15,12 @@ import orjson
 import pytest
 from PIL import Image
 
+from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
+from latent_core.search.plan import is_foreign
 from latent_core.vectors.port import Points
 from latent_workers import publishing
 from latent_workers.jobs import corpus, render
@@ -526,3 +528,41 @@ async def test_scanned_pages_are_read_when_the_document_is_added_again_with_an_e
     assert [(row["page"], row["meta"].get("ocr")) for row in rows] == [(1, None), (2, True)]
     await harness.settle()
     assert (await harness.examine()).clean
+
+
+TURKISH: Final = "Kütüphane her gün saat dokuzda hizmete girer ve üyeler {} kitap ödünç alabilirler, sonra geri verirler."
+
+
+async def test_the_records_of_a_corpus_decide_about_the_language_of_the_short_ones(
+    harness: WorkerHarness,
+) -> None:
+    records = {f"r{n}": TURKISH.format(n) for n in range(10)}
+    await harness.add_corpus({**records, "x": "Q3 2026", "y": "3.14"})
+    await harness.work(JobKind.CORPUS)
+    rows = await sql(
+        harness.stack.db,
+        "SELECT DISTINCT language FROM documents WHERE parent_id IS NOT NULL",
+    )
+    assert [row["language"] for row in rows] == ["turkish"]
+
+
+async def test_a_short_document_has_the_language_of_most_of_its_container_which_is_then_foreign(
+    harness: WorkerHarness,
+) -> None:
+    await harness.add_corpus({f"r{n}": TURKISH.format(n) for n in range(20)})
+    await harness.work(JobKind.CORPUS)
+    await harness.add("a.md", b"# Q3 2026\n\n7.5 / 8.1\n")
+    await harness.add("b.py", b"price = 3\n")
+    english = b"The library opens every morning at nine, and visitors may borrow three books."
+    await harness.add("c.txt", english)
+    await harness.work(JobKind.INGEST)
+    rows = await sql(
+        harness.stack.db,
+        "SELECT title, language FROM documents WHERE parent_id IS NULL AND live_chunks > 0 ORDER BY uri",
+    )
+    assert [row["language"] for row in rows] == ["turkish", "code", "english"]
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    local = replace(container, space=replace(container.space, embedder="local"))
+    assert is_foreign(local)

@@ -13,7 +13,7 @@ from latent_core.domain.manifest.model import Manifest, Transcripts
 
 PARSERS: Final = 3
 CHUNKER: Final = 2
-ANALYSER: Final = 2
+ANALYSER: Final = 3
 HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"
 """As in the lineage."""
 

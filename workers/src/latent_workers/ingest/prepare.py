@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,13 +13,13 @@ from typing import Any, Final
 import orjson
 
 from latent_core.bm25.analyser import analyse
-from latent_core.bm25.language import CODE, DEFAULT, SIMPLE, detect_language
+from latent_core.bm25.language import detect_language, language_of_code
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.documents.documents import Attempt, Authorship, LiveGeneration
 from latent_core.db.documents.pages import PageRow
-from latent_core.domain.chunk import FRONT_MATTER, DraftChunk, SourceType, number
+from latent_core.domain.chunk import FRONT_MATTER, BlockType, DraftChunk, SourceType, number
 from latent_core.domain.errors import NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
@@ -46,6 +47,11 @@ __all__ = ["HANDLER"]
 
 
 CHARS_FOR_LANGUAGE: Final = 20_000
+CHARS_PER_RECORD: Final = 500
+"""Of a record of a corpus, to find out which languages the corpus has."""
+MIN_PROSE_LETTERS: Final = 40
+"""With fewer letters outside of code and tables, the whole text decides."""
+NOT_PROSE: Final = (BlockType.CODE, BlockType.TABLE)
 Progress = Callable[[int, int], Awaitable[None]]
 Store = Callable[[], Coroutine[Any, Any, None]]
 """Stores prepared vectors. Durable on return, and idempotent."""
@@ -156,14 +162,34 @@ WRITTEN_FOR_MACHINES: Final = (SourceType.CODE, SourceType.YAML, SourceType.JSON
 """Types whose text is code, even if little of it looks like code."""
 
 
+async def languages_of(
+    container: Container, records: Sequence[ParsedDocument]
+) -> Mapping[str, int]:
+    """The languages of a container together with those of records that are added to it: they decide about the short
+    ones."""
+    if not records:
+        return container.chunks_by_language
+
+    def count() -> Counter[str]:
+        texts = (record.text[:CHARS_PER_RECORD] for record in records)
+        return Counter(map(detect_language, texts)) + Counter(container.chunks_by_language)
+
+    return await asyncio.to_thread(count)
+
+
 async def make(
-    deps: Deps, container: Container, parsed: ParsedDocument, source_type: SourceType
+    deps: Deps,
+    container: Container,
+    parsed: ParsedDocument,
+    source_type: SourceType,
+    languages: Mapping[str, int] | None = None,
 ) -> PreparedDocument:
-    """Chunk a parsed document, in a thread."""
+    """Chunk a parsed document, in a thread. ``languages``: of the texts around it, by default the container's."""
     counter = deps.embedding.counter(container.space)
     window = deps.embedder(container.space).model.window
+    known = container.chunks_by_language if languages is None else languages
     return await asyncio.to_thread(
-        _make, parsed, source_type, container.manifest.chunker, counter, window
+        _make, parsed, source_type, container.manifest.chunker, counter, window, known
     )
 
 
@@ -173,6 +199,7 @@ def _make(
     settings: Chunker,
     counter: Tokenizer,
     window: int,
+    languages: Mapping[str, int],
 ) -> PreparedDocument:
     parsed, drafts = drafts_of(parsed, source_type, settings, counter, window)
     read = frozenset(parsed.ocr.pages if parsed.ocr is not None else ())
@@ -181,19 +208,31 @@ def _make(
         for draft in drafts
     ]
     bare = replace(parsed, text="", blocks=())
-    return PreparedDocument(bare, marked, _language(parsed, source_type))
+    return PreparedDocument(bare, marked, language_of(parsed, source_type, languages))
 
 
-def _language(parsed: ParsedDocument, source_type: SourceType) -> str:
-    """The language of the text; if there is too little text, the language that the source declares."""
-    detected = detect_language(parsed.text[:CHARS_FOR_LANGUAGE])
-    if detected == DEFAULT and source_type in WRITTEN_FOR_MACHINES:
-        return CODE
-    if detected != SIMPLE or parsed.language is None:
-        return detected
+def language_of(
+    parsed: ParsedDocument, source_type: SourceType, languages: Mapping[str, int]
+) -> str:
+    """The language of a document. ``languages``: chunks by language of the texts around it."""
+    text = parsed.text[:CHARS_FOR_LANGUAGE]
+    if source_type in WRITTEN_FOR_MACHINES:
+        return language_of_code(text)
+    declared = None
     with suppress(ValueError):
-        return language_named(parsed.language)
-    return detected
+        declared = language_named(parsed.language or "")
+    return detect_language(text, languages, declared=declared, prose=_prose(parsed))
+
+
+def _prose(parsed: ParsedDocument) -> str | None:
+    """The text outside of code and tables, which have names and numbers of any language; None for too little of it."""
+    parts = [
+        block.text
+        for block in parsed.blocks
+        if block.offset_start < CHARS_FOR_LANGUAGE and block.kind not in NOT_PROSE
+    ]
+    prose = "\n".join(parts)[:CHARS_FOR_LANGUAGE]
+    return prose if sum(map(str.isalpha, prose)) >= MIN_PROSE_LETTERS else None
 
 
 @dataclass(frozen=True, slots=True)

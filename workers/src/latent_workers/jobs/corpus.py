@@ -49,6 +49,7 @@ from latent_workers.ingest.original import Original, stored
 from latent_workers.ingest.prepare import (
     PreparedDocument,
     fingerprint,
+    languages_of,
     make,
     recipe_of,
     stage,
@@ -152,6 +153,9 @@ async def _records(
         await ctx.transact(lambda conn: _overtaken(conn, ctx, deps))
         return
     model = deps.embedder(corpus_batch.container.space).model
+    languages = await languages_of(
+        corpus_batch.container, [jsonl.parsed(record) for _, record in latest]
+    )
     work: list[tuple[Attempt, PreparedDocument, jsonl.Record, str]] = []
     for source, record in latest:
         attempt = attempts.get(source.doc_id)
@@ -165,7 +169,9 @@ async def _records(
         if attempt is None or (attempt.fingerprint == printed and not corpus_batch.payload.rebuild):
             continue
         source_type = _type_of(record).source_type
-        made = await make(deps, corpus_batch.container, jsonl.parsed(record), source_type)
+        made = await make(
+            deps, corpus_batch.container, jsonl.parsed(record), source_type, languages
+        )
         if made.drafts:
             work.append((attempt, made, record, printed))
     staging += [(attempt.doc_id, attempt.generation) for attempt, _, _, _ in work]
