@@ -109,7 +109,8 @@ def _qrels(path: Path) -> Iterator[ir_measures.Qrel]:
 
 
 async def _quality(database: Database, judged: KeywordJudgedSet) -> KeywordQuality:
-    languages = [detect_language(text) for text in judged.texts]
+    counts = Counter(map(detect_language, judged.texts))
+    languages = [detect_language(text, counts) for text in judged.texts]
     analysed = [
         analyse(text, language) for text, language in zip(judged.texts, languages, strict=True)
     ]

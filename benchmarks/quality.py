@@ -198,7 +198,7 @@ async def _search_all(
 
 
 def _reference(judged: SearchJudgedSet) -> Iterator[ir_measures.ScoredDoc]:
-    languages = [detect_language(text) for text in judged.texts]
+    languages = detected(judged.texts)
     tokens = [
         list(Counter(analyse(text, language).tfs).elements())
         for text, language in zip(judged.texts, languages, strict=True)
@@ -212,6 +212,12 @@ def _reference(judged: SearchJudgedSet) -> Iterator[ir_measures.ScoredDoc]:
             for place, score in zip(found[0], scores[0], strict=True):
                 if score > 0:
                     yield ir_measures.ScoredDoc(query, judged.ids[place], float(score))
+
+
+def detected(texts: Sequence[str]) -> list[str]:
+    """The language of each text among the others, as in one container."""
+    counts = Counter(map(detect_language, texts))
+    return [detect_language(text, counts) for text in texts]
 
 
 def _usual_stop_words(languages: Sequence[str]) -> set[str]:

@@ -546,7 +546,7 @@ async def test_the_records_of_a_corpus_decide_about_the_language_of_the_short_on
     assert [row["language"] for row in rows] == ["turkish"]
 
 
-async def test_a_short_document_has_the_language_of_most_of_its_container_which_is_then_foreign(
+async def test_a_short_document_has_the_language_of_its_container_which_is_then_foreign(
     harness: WorkerHarness,
 ) -> None:
     await harness.add_corpus({f"r{n}": TURKISH.format(n) for n in range(20)})
