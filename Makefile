@@ -129,7 +129,7 @@ revision-dump: setup  ## the dump that the upgrade test migrates; run it before 
 surfaces: setup  ## every difference of API, tools, commands and manifest from version 0.1, with its reason
 	$(BIN)/python -m scripts.surfaces compare tests/data/surfaces_0.1.json.gz
 
-golden-queries: setup  ## retrieval quality of the sample container against its gates
+golden-queries: setup  ## retrieval quality of the sample container against its gates; exact lines and pages of another
 	$(BIN)/python -m scripts.golden_queries $(ON)
 
 bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets

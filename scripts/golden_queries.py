@@ -4,6 +4,7 @@
     python -m scripts.golden_queries --container ID --url URL another container on its gateway
     python -m scripts.golden_queries --stack compose          the sample container, on the compose stack
 
+On a fresh stack it also asks samples/nextjs-auth for exact terms, with their lines and pages (scripts.exact_answers).
 Reads manifests/<id>/eval.json, manifests/<id>.eval.json and golden_queries.json, whichever exist.
 Exit code 1 if a gate fails or no golden query exists.
 """
@@ -14,6 +15,7 @@ import argparse
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -29,6 +31,7 @@ from latent_core.domain.golden import GoldenSet
 from latent_core.eval.datasets import read_golden
 from latent_core.settings import load_settings
 from latent_core.wire.evaluation import EvalReport, EvalRequest
+from scripts import exact_answers
 from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 if TYPE_CHECKING:
@@ -48,6 +51,13 @@ def main() -> int:
         sets = [(file, read_golden(file)) for file in files]
         with gateway(options) as client:
             passed = [judged(client, options, console, file, golden) for file, golden in sets]
+            if not options.url:
+                with tempfile.TemporaryDirectory() as folder:
+                    passed.append(
+                        exact_answers.passed(
+                            client, Path(folder) / exact_answers.CONTAINER, console
+                        )
+                    )
     except LatentError as exc:
         print(f"golden queries: {exc.message}", file=sys.stderr)
         return 1
