@@ -20,7 +20,7 @@ import psutil
 from latent_client import AsyncClient
 from latent_core.db.connection import Database
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest.model import parse_manifest
+from latent_core.domain.manifest.model import new_manifest
 from latent_core.runtime.cluster import Cluster
 
 LATENT: Final = (sys.executable, "-m", "latent_cli", "up", "--json")
@@ -158,8 +158,8 @@ async def running(
 
 
 async def create(client: AsyncClient, container: str, **keys: Any) -> None:
-    """A container with the local embedder, unless ``keys`` of its manifest say otherwise."""
-    await client.create(parse_manifest({"id": container, "name": container, **keys}))
+    """A container as ``latent container create`` makes it, unless ``keys`` of its manifest say otherwise."""
+    await client.create(new_manifest({"id": container, "name": container, **keys}))
 
 
 async def add(client: AsyncClient, container: str, file: Path) -> int:

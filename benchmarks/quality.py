@@ -92,11 +92,15 @@ class SearchQuality:
     """Reciprocal rank fusion, as it is set by default."""
     hybrid_dbsf: float
     """Distribution-based score fusion."""
+    hybrid_auto: float
+    """What the manifests of new containers name."""
     best: float
     """Of all fusions and weights that were tried."""
     best_fusion: str
     against_better: Interval
-    """Hybrid less the better of its channels, query by query."""
+    """Hybrid (RRF) less the better of its channels, query by query."""
+    auto_against_better: Interval
+    """The same for ``auto``."""
 
 
 def read_set(folder: Path) -> SearchJudgedSet:
@@ -157,9 +161,11 @@ async def quality(
         semantic=_mean(single[SearchMode.SEMANTIC]),
         hybrid=_mean(fused["rrf"]),
         hybrid_dbsf=_mean(fused["dbsf"]),
+        hybrid_auto=_mean(fused["auto"]),
         best=_mean(fused[best]),
         best_fusion=best,
         against_better=paired_interval(fused["rrf"], better),
+        auto_against_better=paired_interval(fused["auto"], better),
     )
 
 

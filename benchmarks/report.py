@@ -284,10 +284,18 @@ def _memory_rows(memory: Sequence[MemoryUsage]) -> list[list[str]]:
 
 
 def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
-    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "DBSF", "best"]
-    head += ["best fusion", "hybrid - better channel, 95 %"]
+    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "DBSF", "auto", "best"]
+    head += ["best fusion", "hybrid - better channel, 95 %", "auto - better channel, 95 %"]
     rows = [
-        [row.bm25s, row.lexical, row.semantic, row.hybrid, row.hybrid_dbsf, row.best]
+        [
+            row.bm25s,
+            row.lexical,
+            row.semantic,
+            row.hybrid,
+            row.hybrid_dbsf,
+            row.hybrid_auto,
+            row.best,
+        ]
         for row in quality
     ]
     shown = [
@@ -297,13 +305,16 @@ def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
             str(one.queries),
             *(f"{score:.4f}" for score in row),
             one.best_fusion,
-            f"{one.against_better.low:+.3f} to {one.against_better.high:+.3f}",
+            *(
+                f"{interval.low:+.3f} to {interval.high:+.3f}"
+                for interval in (one.against_better, one.auto_against_better)
+            ),
         ]
         for one, row in zip(quality, rows, strict=True)
     ]
     if len(rows) > 1:
         means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means), "", ""])
+        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means), "", "", ""])
     return [head, *shown]
 
 

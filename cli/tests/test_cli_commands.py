@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.job import JobKind, JobState
+from latent_core.domain.manifest.model import Fusion
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
@@ -27,6 +28,7 @@ def test_a_container_is_created_listed_described_and_deleted(latent: Latent) -> 
     assert re.search(r"art +Art +text +128 +active", latent("container", "list").out)
     described = latent("container", "describe", "art").out
     assert "manifest  dims: 128" in described
+    assert "manifest  retrieval.fusion.method: auto" in described
     assert "0 documents, 0 chunks" in described
     refused = latent("container", "delete", "art")
     assert (refused.code, "add --yes" in refused.err) == (2, True)
@@ -40,7 +42,7 @@ def test_a_container_is_created_from_a_manifest(
     file = tmp_path / "m.yaml"
     file.write_text(MANIFEST.replace("notes", "lights"), encoding="utf-8")
     assert latent("container", "create", "--file", file).code == 0
-    assert gateway.manifests["lights"].retrieval.fusion.k == 30
+    assert gateway.manifests["lights"].retrieval.fusion == Fusion(k=30)
     both = latent("container", "create", "lights", "--file", file)
     assert (both.code, "--file cannot be combined with ID" in both.err) == (2, True)
     assert latent("container", "create").code == 2

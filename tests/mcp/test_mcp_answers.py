@@ -138,6 +138,10 @@ async def test_every_answer_is_as_its_tool_declares(
                     assert b"null" not in orjson.dumps(content), (name, content)
             outcomes.pop("search")  # it has no answer but a list
             assert [name for name, seen in outcomes.items() if seen != {True, False}] == []
+            described = await http.get(
+                f"{stocked.url}/v1/containers/describe", params={"container_id": f"made-{era}"}
+            )
+            assert described.json()["manifest"]["retrieval"]["fusion"]["method"] == "auto"
             with pytest.raises(MCPError, match="unknown tool"):
                 await client.call_tool("containers_explode", {})
 

@@ -168,6 +168,18 @@ async def test_explain_tells_the_plan_in_words(http: httpx.AsyncClient) -> None:
     assert "path like *.txt" in plan_text
 
 
+async def test_explain_tells_what_auto_chose(http: httpx.AsyncClient) -> None:
+    how = {"fusion": {"method": "auto"}, "explain": True}
+    answer = await ask(http, "notes", query="fog harbour", **how)
+    found = answer["diagnostics"]["influence"]["notes"]
+    assert set(found) == {"bm25", "vector"}
+    assert sum(found.values()) == pytest.approx(1, abs=0.001)
+    plan_text = " ".join(answer["diagnostics"]["plan"])
+    assert f"fused by auto (words (BM25) {found['bm25']:.0%}, " in plan_text
+    by_words = await ask(http, "notes", query="fog harbour", mode="lexical", **how)
+    assert by_words["diagnostics"]["influence"] == {}
+
+
 async def test_rerank_k_without_rerank_says_that_it_has_no_effect(http: httpx.AsyncClient) -> None:
     answer = await ask(http, "notes", query="fog", rerank_k=7)
     assert [issue["code"] for issue in answer["issues"]] == ["POLICY"]

@@ -8,7 +8,15 @@ import pytest
 from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import OFFERED_MODES, Manifest, SearchMode, parse_manifest
+from latent_core.domain.manifest.model import (
+    OFFERED_MODES,
+    Fusion,
+    FusionMethod,
+    Manifest,
+    SearchMode,
+    new_manifest,
+    parse_manifest,
+)
 
 # Every key, with what changes when it changes, or the part of the plan that delivers it.
 DELIVERED = {
@@ -109,6 +117,14 @@ def test_a_five_line_manifest_is_valid() -> None:
     manifest = parse_manifest({"id": "notes", "name": "Notes"})
     assert manifest.embedder == "local"
     assert manifest.retrieval.fusion.k == 60
+
+
+def test_a_manifest_written_for_its_author_fuses_by_auto_and_a_written_one_as_it_says() -> None:
+    words = {"id": "notes", "name": "Notes"}
+    assert new_manifest(words).retrieval.fusion == Fusion(method=FusionMethod.AUTO)
+    assert parse_manifest(words).retrieval.fusion.method is FusionMethod.RRF
+    with pytest.raises(Invalid, match="here: id"):
+        new_manifest({"id": "No", "name": "N"}, where="here")
 
 
 def _fusion(weights: dict[str, float]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
-from latent_core.search.plan import FOREIGN_WEIGHT, ContainerPlan, is_foreign
+from latent_core.search.plan import CODE_WEIGHT, FOREIGN_WEIGHT, ContainerPlan, is_foreign
 from latent_core.wire.containers import ContainerState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,12 +26,16 @@ def container(embedder: str, chunks: dict[str, int], how: Fusion = Fusion()) -> 
 
 
 def fusion_of(
-    of: Container, requested_fusion: Fusion | None = None, *, by_picture: bool = False
+    of: Container,
+    requested_fusion: Fusion | None = None,
+    *,
+    by_picture: bool = False,
+    mode: SearchMode = SearchMode.HYBRID,
 ) -> Fusion:
     channels = ("bm25", "vector")
     return ContainerPlan(
         of,
-        SearchMode.HYBRID,
+        mode,
         channels,
         FilterCondition(),
         by_picture=by_picture,
@@ -66,6 +70,27 @@ def test_vectors_of_foreign_texts_weigh_less_unless_somebody_says_what_they_weig
     weighted_fusion = Fusion(weights={"vector": 1.0})
     assert fusion_of(container("local", SPANISH), weighted_fusion) == weighted_fusion
     assert fusion_of(container("local", SPANISH, weighted_fusion)) == weighted_fusion
+
+
+def test_vectors_of_source_code_weigh_more_with_auto() -> None:
+    auto = Fusion(method=FusionMethod.AUTO)
+    code = {"code": 5, "english": 4}
+    assert fusion_of(container("local", code, auto)).weights == {"vector": CODE_WEIGHT}
+    assert fusion_of(container("local", code)) == Fusion()
+    assert fusion_of(container("local", {"code": 4, "english": 5}, auto)) == auto
+    assert fusion_of(container("local", {}, auto)) == auto
+    weighted = auto.model_copy(update={"weights": {"vector": 1.0}})
+    assert fusion_of(container("local", code, weighted)) == weighted
+
+
+def test_auto_counts_places_between_words_and_pictures() -> None:
+    auto = Fusion(method=FusionMethod.AUTO)
+    seeing = container("vllm/nomic-embed-multimodal-7b", {"english": 9}, auto)
+    assert fusion_of(seeing) == auto
+    assert fusion_of(seeing, mode=SearchMode.CROSSMODAL) == Fusion()
+    assert fusion_of(seeing, by_picture=True) == Fusion()
+    texts = container("local", {"english": 9}, auto)
+    assert fusion_of(texts, mode=SearchMode.CROSSMODAL) == auto
 
 
 def test_others_are_fused_as_they_were() -> None:

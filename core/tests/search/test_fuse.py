@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.fuse import ABOVE, BELOW, RankedList, fuse, ranked_together
+from latent_core.search.shares import influence
 
 
 def _ranked(pairs: list[tuple[int, float]]) -> RankedList:
@@ -114,3 +115,105 @@ def test_lists_ranked_together_put_the_better_container_first() -> None:
 def test_a_list_alone_keeps_its_places() -> None:
     alone = RankedList([1, 2], [0.9, 0.9])
     assert ranked_together([alone]) == [alone]
+
+
+AUTO = Fusion(method=FusionMethod.AUTO)
+
+
+def _order(found: dict[str, RankedList], how: Fusion = AUTO) -> list[int]:
+    return [f.chunk_no for f in fuse(found, how)]
+
+
+def test_auto_keeps_the_hit_that_one_channel_is_certain_of() -> None:
+    words = RankedList(list(range(60)), [20.0, *[4.0] * 59])
+    meaning = RankedList(list(range(99, 39, -1)), [0.5 - n / 1000 for n in range(60)])
+    assert _order({"bm25": words, "vector": meaning})[0] == 0
+    assert _order({"bm25": words, "vector": meaning}, Fusion())[0] != 0
+    alike = RankedList(list(range(60)), [4.0 - n / 1000 for n in range(60)])
+    certain = RankedList(list(range(99, 39, -1)), [0.8, *[0.3] * 59])
+    assert _order({"bm25": alike, "vector": certain})[0] == 99
+
+
+@settings(max_examples=100)
+@given(lists, st.floats(0.1, 50))
+def test_auto_has_no_unit_for_keyword_scores(found: dict[str, RankedList], unit: float) -> None:
+    words = {n: r for n, r in found.items() if n == "bm25"}
+    scaled = {n: RankedList(r.chunk_nos, [s * unit for s in r.scores]) for n, r in words.items()}
+    assert [f.score for f in fuse(scaled, AUTO)] == pytest.approx(
+        [f.score for f in fuse(words, AUTO)]
+    )
+
+
+cosines = st.dictionaries(st.integers(0, 30), st.floats(0, 1), min_size=2, max_size=20).map(
+    lambda d: _ranked(list(d.items()))
+)
+
+
+@settings(max_examples=100)
+@given(cosines, st.floats(0.1, 1))
+def test_auto_reads_embedders_with_high_cosines_as_it_reads_others(
+    found: RankedList, narrow: float
+) -> None:
+    higher = RankedList(found.chunk_nos, [1 - narrow * (1 - s) for s in found.scores])
+    assert [f.score for f in fuse({"vector": higher}, AUTO)] == pytest.approx(
+        [f.score for f in fuse({"vector": found}, AUTO)], abs=1e-6
+    )
+
+
+@settings(max_examples=150)
+@given(lists)
+def test_auto_puts_what_is_better_in_every_channel_first(found: dict[str, RankedList]) -> None:
+    scores = {n: dict(zip(r.chunk_nos, r.scores, strict=True)) for n, r in found.items()}
+    fused = {f.chunk_no: f.score for f in fuse(found, AUTO)}
+    for one in fused:
+        for other in fused:
+            if all(one in its and its[one] >= its.get(other, -1) for its in scores.values()):
+                assert fused[one] >= fused[other] - 1e-12
+
+
+def test_auto_multiplies_its_weights_with_those_of_the_manifest() -> None:
+    words, meaning = RankedList([1, 2], [5.0, 4.0]), RankedList([2, 1], [0.9, 0.1])
+    found = {"bm25": words, "vector": meaning}
+    assert _order(found) == [2, 1]
+    foreign = AUTO.model_copy(update={"weights": {"vector": 0.01}})
+    assert _order(found, foreign) == [1, 2]
+    by_vectors = AUTO.model_copy(update={"weights": {"bm25": 0.0}})
+    assert [f.score for f in fuse(found, by_vectors)] == pytest.approx([0.8 / 0.9, 0.0])
+
+
+def test_auto_orders_what_only_weak_vectors_find_behind_the_keyword_hits() -> None:
+    words = RankedList([1, 2, 3], [9.0, 6.0, 3.0])
+    meaning = RankedList([8, 9, 3], [0.7, 0.6, 0.1])
+    weak = AUTO.model_copy(update={"weights": {"vector": 0.01}})
+    assert _order({"bm25": words, "vector": meaning}, weak) == [1, 2, 3, 8, 9]
+
+
+def test_a_deeper_round_keeps_the_order_of_auto() -> None:
+    rng = random.Random(7)
+    numbers = rng.sample(range(400), 400)
+    words = [30.0 / (n + 1) for n in range(200)]
+    meaning = [0.9 - n / 400 for n in range(200)]
+    first = {
+        "bm25": RankedList(numbers[:100], words[:100]),
+        "vector": RankedList(numbers[50:150], meaning[:100]),
+    }
+    deeper = {
+        "bm25": RankedList(numbers[:200], words),
+        "vector": RankedList(numbers[50:250], meaning),
+    }
+    assert _order(deeper)[:100] == _order(first)[:100]
+
+
+def test_auto_counts_a_second_exact_match_less_than_the_first() -> None:
+    matches = RankedList([1, 2], [40.0, 2.0])
+    meaning = RankedList([2, 1], [0.8, 0.2])
+    assert _order({"exact": matches, "vector": meaning}) == [2, 1]
+
+
+def test_auto_tells_how_far_each_channel_moves_a_candidate() -> None:
+    certain, vague = [0.9, 0.2, 0.1], [5.0, 5.0]
+    found = influence({"vector": certain, "bm25": vague}, {})
+    spans = {"vector": 1.5 * 0.8 / 0.9, "bm25": 0.5}
+    assert found == pytest.approx({n: s / sum(spans.values()) for n, s in spans.items()})
+    assert found["vector"] > influence({"vector": certain, "bm25": vague}, {"bm25": 3})["vector"]
+    assert influence({"bm25": [], "vector": []}, {}) == {}

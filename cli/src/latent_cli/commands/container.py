@@ -15,7 +15,7 @@ from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
-from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.manifest.model import Manifest, new_manifest
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.wire.containers import ContainerState, DescribedContainer
 
@@ -171,7 +171,7 @@ def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
     if file is None:
         if "id" not in words:
             raise Invalid("no container given: use `latent container create ID` or --file MANIFEST")
-        return parse_manifest({"name": words["id"], **words}, where="the command line")
+        return new_manifest({"name": words["id"], **words}, where="the command line")
     if words:
         given = ", ".join("ID" if key == "id" else f"--{key}" for key in words)
         raise Invalid(f"--file cannot be combined with {given}; set these values in {file}")

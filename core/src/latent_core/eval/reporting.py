@@ -147,6 +147,10 @@ def candidates() -> list[Setup]:
         for method in (FusionMethod.WEIGHTED, FusionMethod.DBSF)
         for w in weights
     ]
+    fusions += [
+        Fusion(method=FusionMethod.AUTO, weights={} if w["bm25"] == w["vector"] else w)
+        for w in weights
+    ]
     return [Setup(mode=SearchMode.HYBRID, fusion=fusion) for fusion in fusions]
 
 

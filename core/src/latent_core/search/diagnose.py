@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.constraints import PROSE_WORDS, has_quotes, quoted
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
+from latent_core.search.plan import BM25, EXACT, VECTOR, SearchPlan
 from latent_core.search.ranking import SearchOrder
+from latent_core.search.shares import influence
 from latent_core.wire.search import Diagnostics, Hit, StageScore
 
 CHANNELS = (BM25, VECTOR, EXACT)
@@ -36,7 +37,8 @@ def diagnose(
         candidates_before_rerank=candidates,
         candidates_after_rerank=order.reranked or candidates,
         freshness_factor=_freshness(plan, hits),
-        plan=in_words(plan, order) if plan.explain else [],
+        plan=in_words(plan, order, retrieved) if plan.explain else [],
+        influence={r.plan.container.id: of for r in retrieved if (of := _influence(r))},
         applied_filters=plan.filters,
         container_status=[r.status for r in retrieved],
         terms={r.plan.container.id: r.terms for r in retrieved},
@@ -76,19 +78,23 @@ WORDS = {
 }
 
 
-def in_words(plan: SearchPlan, order: SearchOrder) -> list[str]:
+def in_words(
+    plan: SearchPlan, order: SearchOrder, retrieved: Sequence[ContainerCandidates]
+) -> list[str]:
     """One sentence per step, in the order of the steps."""
-    return list(_steps(plan, order))
+    return list(_steps(plan, order, retrieved))
 
 
-def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
+def _steps(
+    plan: SearchPlan, order: SearchOrder, retrieved: Sequence[ContainerCandidates]
+) -> Iterator[str]:
     if plan.by_image:
         yield "The query includes the text of the image, as far as it is known."
     if plan.like is not None:
         words = ", ".join(plan.like.terms)
         yield f"Compared with document {plan.like.doc_id}: its vector, and the words {words}."
-    for part in plan.containers:
-        yield _container(part)
+    for found in retrieved:
+        yield _container(found)
     if plan.filters:
         yield f"Only chunks that pass the filter: {plan.filters}."
     phrases = quoted(plan.query)
@@ -112,9 +118,21 @@ def _steps(plan: SearchPlan, order: SearchOrder) -> Iterator[str]:
     )
 
 
-def _container(part: ContainerPlan) -> str:
+def _influence(found: ContainerCandidates) -> dict[str, float]:
+    """Of each channel on the order, if several were fused by ``auto``."""
+    how = found.plan.fusion
+    if how.method is not FusionMethod.AUTO or len(found.lists) < 2:
+        return {}
+    by_channel = influence({n: r.scores for n, r in found.lists.items()}, how.weights)
+    return {channel: round(share, 4) for channel, share in by_channel.items()}
+
+
+def _container(of: ContainerCandidates) -> str:
+    part = of.plan
     found = ", ".join(WORDS[channel] for channel in part.channels)
     fused = _fusion(part.fusion)
+    if shares := _influence(of):
+        fused += f" ({', '.join(f'{WORDS[c]} {share:.0%}' for c, share in shares.items())})"
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
     among = ", only chunks with an image" if part.pictured else ""
     seen = " The image itself was embedded as the query." if part.by_picture else ""

@@ -6,6 +6,7 @@
 - DBSF: scores normalised by the mean and sigma of their list, from 3 below it upwards, mean over the lists (docs of
   Qdrant, FACTS §4). The best scores are often more than 3 sigma above the mean. They are not clipped there, because
   that distance separates certain hits from uncertain ones.
+- auto: shares of what each channel can give (``latent_core.search.shares``), weighted mean.
 
 Every container's best hit has rank 1 in its own lists. So in a search of several containers the cosines of one
 embedding model are ranked together (``ranked_together``); BM25 scores depend on the container's own word counts.
@@ -22,6 +23,7 @@ from typing import Final, NamedTuple, assert_never
 import numpy as np
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
+from latent_core.search.shares import shares_of, weight_of
 
 BELOW: Final = 3.0
 ABOVE: Final = 10.0
@@ -57,6 +59,8 @@ def fuse(lists: Mapping[str, RankedList], how: Fusion) -> list[FusedCandidate]:
             scores = _mean({n: _min_max(r.scores) for n, r in lists.items()}, lists, weights)
         case FusionMethod.DBSF:
             scores = _mean({n: _by_sigma(r.scores) for n, r in lists.items()}, lists, weights)
+        case FusionMethod.AUTO:
+            scores = _auto(lists, {name: weight_of(name, how.weights) for name in lists})
         case _:
             assert_never(how.method)
     fused = [FusedCandidate(chunk_no, scores.get(chunk_no, 0.0), rrf[chunk_no]) for chunk_no in rrf]
@@ -105,6 +109,20 @@ def _mean(
     return (
         {chunk_no: s / total for chunk_no, s in sums.items()} if total else dict.fromkeys(sums, 0.0)
     )
+
+
+def _auto(lists: Mapping[str, RankedList], weights: Mapping[str, float]) -> dict[int, float]:
+    sums = {chunk_no: 0.0 for ranked in lists.values() for chunk_no in ranked.chunk_nos}
+    total = sum(weights.values())
+    if not total:
+        return sums
+    floor = 0.0
+    for name in sorted(lists):
+        shares, missing = shares_of(name, lists[name].scores)
+        floor += weights[name] * missing
+        for chunk_no, share in zip(lists[name].chunk_nos, shares, strict=False):
+            sums[chunk_no] += weights[name] * (share - missing)
+    return {chunk_no: (floor + above) / total for chunk_no, above in sums.items()}
 
 
 def _min_max(scores: Sequence[float]) -> list[float]:

@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 import orjson
 
+from latent_core.bm25.language import CODE
 from latent_core.db.conditions import FilterCondition, both
 from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
@@ -19,6 +20,7 @@ from latent_core.domain.manifest.model import (
     OFFERED_MODES,
     Freshness,
     Fusion,
+    FusionMethod,
     SearchMode,
     reads_images,
     reads_language,
@@ -56,6 +58,10 @@ FOREIGN_WEIGHT: Final = 0.01
 """Weight of the vector channel for languages that the embedder was not trained on: hits of the keyword channel keep
 their order, and hits found only by vectors follow."""
 
+CODE_WEIGHT: Final = 2.5
+"""Weight of the vector channel with method ``auto`` for source code: a question has few words of the code that answers
+it. An identifier in a query still leads, since only few chunks have it."""
+
 
 def is_foreign(container: Container) -> bool:
     """Whether the embedder was not trained on the languages of most of the container's chunks."""
@@ -66,6 +72,21 @@ def is_foreign(container: Container) -> bool:
         if reads_language(container.space.embedder, language)
     )
     return read * 2 < sum(counts.values())
+
+
+def is_code(container: Container) -> bool:
+    """Whether most of the container's chunks are source code."""
+    counts = container.chunks_by_language
+    return counts.get(CODE, 0) * 2 > sum(counts.values())
+
+
+def _vector_weight(container: Container, how: Fusion) -> float | None:
+    """By the languages of the container; None where the channels weigh the same."""
+    if is_foreign(container):
+        return FOREIGN_WEIGHT
+    if how.method is FusionMethod.AUTO and is_code(container):
+        return CODE_WEIGHT
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +122,23 @@ class ContainerPlan:
 
     @property
     def fusion(self) -> Fusion:
-        """The request's fusion, else the manifest's. If it sets no weight for vectors and the embedder was not trained
-        on the container's languages, vectors weigh less."""
+        """The request's fusion, else the manifest's. If it sets no weight for vectors, the container's languages do.
+
+        Between words and pictures cosines stay far below 1, by which ``auto`` would measure them: places count there.
+        """
         how = self.requested_fusion or self.container.manifest.retrieval.fusion
-        if VECTOR in how.weights or self.by_picture or not is_foreign(self.container):
+        if how.method is FusionMethod.AUTO and (self.by_picture or self._by_words_for_pictures):
+            how = how.model_copy(update={"method": FusionMethod.RRF})
+        if VECTOR in how.weights or self.by_picture:
             return how
-        return how.model_copy(update={"weights": {**how.weights, VECTOR: FOREIGN_WEIGHT}})
+        weight = _vector_weight(self.container, how)
+        if weight is None:
+            return how
+        return how.model_copy(update={"weights": {**how.weights, VECTOR: weight}})
+
+    @property
+    def _by_words_for_pictures(self) -> bool:
+        return self.mode is SearchMode.CROSSMODAL and _reads_images(self.container)
 
     @property
     def freshness(self) -> Freshness:

@@ -293,6 +293,8 @@ class Diagnostics(BaseModel):
     container_status: list[ContainerStatus] = []
     terms: dict[str, list[str]] = {}
     """Maps each container to the lexemes of the query."""
+    influence: dict[str, dict[str, float]] = {}
+    """Maps each container that is fused by ``auto`` to how far each channel moves candidates, as shares of 1."""
 
 
 class FacetValue(BaseModel):

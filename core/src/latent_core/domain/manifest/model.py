@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import string
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
@@ -130,6 +131,7 @@ class FusionMethod(StrEnum):
     RRF = "rrf"
     WEIGHTED = "weighted"
     DBSF = "dbsf"
+    AUTO = "auto"
 
 
 class _ManifestModel(BaseModel):
@@ -404,6 +406,12 @@ def parse_manifest(
     except ValidationError as exc:
         problems = [_problem(error, where, lines or {}) for error in exc.errors()]
         raise Invalid("; ".join(problems), problems=problems) from exc
+
+
+def new_manifest(words: Mapping[str, Any], *, where: str = "manifest") -> Manifest:
+    """A manifest of which its author gave only ``words``: for the rest it has what is best now, while a manifest that
+    somebody wrote keeps the defaults that it was written with."""
+    return parse_manifest({"retrieval": {"fusion": {"method": "auto"}}, **words}, where=where)
 
 
 def _problem(error: Any, where: str, lines: dict[str, int]) -> str:

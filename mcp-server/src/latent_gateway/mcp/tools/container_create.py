@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from latent_core.domain.manifest.model import parse_manifest
+from latent_core.domain.manifest.model import new_manifest
 from latent_core.domain.text import Text
 from latent_gateway.api.containers import created
 from latent_gateway.auth.principal import OWNER
@@ -27,7 +27,7 @@ class ToolContainerCreated(ToolResult):
 
 
 async def create(call: ToolCall, arguments: CreateArguments) -> ToolContainerCreated:
-    manifest = parse_manifest(
+    manifest = new_manifest(
         {
             "id": arguments.id,
             "name": arguments.name or arguments.id,
