@@ -284,8 +284,15 @@ def _memory_rows(memory: Sequence[MemoryUsage]) -> list[list[str]]:
 
 
 def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
-    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid", "DBSF", "auto", "best"]
-    head += ["best fusion", "hybrid - better channel, 95 %", "auto - better channel, 95 %"]
+    head = ["", "documents", "queries", "bm25s", "lexical", "semantic", "hybrid"]
+    head += [
+        "DBSF",
+        "auto",
+        "best",
+        "best fusion",
+        "hybrid - better channel, 95 %",
+        "auto - better channel, 95 %",
+    ]
     rows = [
         [
             row.bm25s,
