@@ -569,6 +569,7 @@ TOOLS: Final[dict[str, ToolRow]] = {
     "containers_list": ToolRow({}, WITH_READ, WITH_READ),
     "containers_describe": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),
     "containers_search": ToolRow({"containers": ["{vault}"], "query": "glass"}, WITH_READ, READERS),
+    "doc_search": ToolRow({"containers": ["{vault}"], "query": "glass"}, WITH_READ, READERS),
     "containers_create": ToolRow({}, WITH_CREATE, WITH_CREATE - {"narrowed"}, build=_new_container),
     "documents_add": ToolRow(ADD, WITH_INGEST, WRITERS),
     "documents_list": ToolRow({"container_id": "{vault}"}, WITH_READ, READERS),

@@ -36,6 +36,7 @@ WRITER_TOOLS: Final = (
     "containers_list",
     "containers_describe",
     "containers_search",
+    "doc_search",
     "documents_list",
     "documents_outline",
     "documents_get",

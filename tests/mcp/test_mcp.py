@@ -37,6 +37,7 @@ TOOLS = [
     "containers_list",
     "containers_describe",
     "containers_search",
+    "doc_search",
     "documents_list",
     "documents_outline",
     "documents_get",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import httpx
@@ -235,3 +236,170 @@ class TestExactSearch:
             assert hit["meta"]["tags"] == ["vexillology"]
             assert "front_matter" not in hit["meta"]
         assert (await ask(http, query='"peter blue"'))["hits"] == []
+
+
+DOCUMENTS = {"markdown", "text"}
+
+
+async def posted(http: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
+    answer = await http.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def called(http: httpx.AsyncClient, tool: str, **arguments: Any) -> dict[str, Any]:
+    """The result of a tool."""
+    answer = await http.post(
+        "/mcp",
+        json={
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments},
+        },
+        headers={"Accept": "application/json, text/event-stream"},
+    )
+    (data,) = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+    found: dict[str, Any] = json.loads(data.removeprefix("data: "))["result"]
+    return found
+
+
+def sources(hits: list[dict[str, Any]]) -> set[str]:
+    return {hit["source_path"] for hit in hits}
+
+
+@pytest.mark.usefixtures("stocked")
+class TestDocumentsWithoutCode:
+    async def test_doc_search_never_returns_code(self, http: httpx.AsyncClient) -> None:
+        for more in (
+            {},
+            {"formats": []},
+            {"formats": ["markdown", "text"]},
+            {"source_type": "text"},
+        ):
+            hits = (await posted(http, "/v1/doc_search", query="getLampRotation lamp", **more))[
+                "hits"
+            ]
+            assert hits, more
+            assert {hit["source_type"] for hit in hits} <= DOCUMENTS, more
+        result = await called(http, "doc_search", query="getLampRotation lamp")
+        found = result["structuredContent"]["hits"]
+        assert found
+        assert all(hit["untrusted_content"]["source"].startswith("docs/") for hit in found)
+
+    @pytest.mark.parametrize("name", ["formats", "source_type"])
+    async def test_code_is_refused_by_name_with_the_search_that_finds_it(
+        self, http: httpx.AsyncClient, name: str
+    ) -> None:
+        body = {"query": "lamp", name: ["markdown", "code"]}
+        refused = await http.post("/v1/doc_search", json=body)
+        assert refused.status_code == 400
+        message = refused.json()["issues"][0]["message"]
+        assert message.startswith(f"{name}: doc_search does not search source code")
+        assert "source_type: [code]" in message
+        result = await called(http, "doc_search", **body)
+        assert result["isError"]
+        assert "source_type: [code]" in result["content"][0]["text"]
+
+    async def test_formats_under_both_names_are_refused(self, http: httpx.AsyncClient) -> None:
+        body = {"query": "lamp", "formats": ["pdf"], "source_type": ["markdown"]}
+        refused = await http.post("/v1/doc_search", json=body)
+        assert refused.status_code == 400
+        assert "give one of them" in refused.text
+
+    async def test_a_search_takes_source_types_and_filters(self, http: httpx.AsyncClient) -> None:
+        for path in ("/v1/search", "/v1/containers/search"):
+            request = {"containers": ["exact"], "query": "lamp rotation", "top_k": 10}
+            code = await posted(http, path, **request, source_type=["code"], diagnostics=True)
+            assert "src/lamp.py" in sources(code["hits"])
+            assert {hit["source_type"] for hit in code["hits"]} == {"code"}
+            assert code["diagnostics"]["applied_filters"] == {"source_type": ["code"]}
+            both = {"source_type": ["code", "markdown"], "filters": {"path": "docs/**"}}
+            within = sources((await posted(http, path, **request, **both))["hits"])
+            assert within
+            assert all(source.startswith("docs/") for source in within)
+            none = {"source_type": "code", "filters": {"source_type": "markdown"}}
+            assert (await posted(http, path, **request, **none))["hits"] == []
+        for given in (["code"], "code"):
+            result = await called(http, "containers_search", query="lamp", source_type=given)
+            found = result["structuredContent"]["hits"]
+            assert "src/lamp.py" in {hit["untrusted_content"]["source"] for hit in found}
+            assert "docs/lamps.md" not in {hit["untrusted_content"]["source"] for hit in found}
+        wrong = await http.post(
+            "/v1/search", json={"query": "x", "top_k": 1, "source_type": ["film"]}
+        )
+        assert wrong.status_code == 400
+        assert "source_type.0" in wrong.json()["issues"][0]["message"]
+
+    async def test_a_container_without_its_reranker_does_not_degrade_a_search_of_others(
+        self, http: httpx.AsyncClient, client: AsyncClient
+    ) -> None:
+        rerank = {"enabled": True, "provider": "api", "top_k_out": 1}
+        await client.create(manifest("wants", retrieval={"rerank": rerank}))
+        await ingest(client, "wants", "lens.md", b"# Lens\n\nThe lamp has a lens.")
+        await ingest(client, "wants", "wick.md", b"# Wick\n\nThe lamp has a wick.")
+        whole = await posted(http, "/v1/doc_search", query="lamp")
+        assert (whole["partial"], whole["issues"]) == (False, [])
+        assert {hit["container_id"] for hit in whole["hits"]} == {"exact", "wants"}
+        assert len(whole["hits"]) > 1
+        both = {"containers": ["wants", "exact"], "query": "lamp", "top_k": 5}
+        assert not (await posted(http, "/v1/search", **both))["partial"]
+        alone = await posted(http, "/v1/search", **{**both, "containers": ["wants"]})
+        named = await posted(http, "/v1/search", **both, mode="rerank")
+        for answer in (alone, named):
+            assert answer["partial"]
+            assert "no rerank server is configured" in answer["issues"][0]["message"]
+
+
+@pytest.mark.usefixtures("stocked")
+class TestModes:
+    async def test_the_default_mode_is_the_manifest_s_word_and_else_hybrid(
+        self, http: httpx.AsyncClient, client: AsyncClient
+    ) -> None:
+        await client.create(manifest("worded", retrieval={"mode_default": "lexical"}))
+        await ingest(client, "worded", "lens.md", b"# Lens\n\nThe lamp has a lens.")
+        for container, more, channels in (
+            ("worded", {}, {"bm25"}),
+            ("worded", {"mode": None}, {"bm25"}),
+            ("worded", {"mode": "hybrid"}, {"bm25", "vector"}),
+            ("exact", {}, {"bm25", "vector"}),
+        ):
+            request = {"containers": [container], "query": "lamp", "top_k": 1, "diagnostics": True}
+            answer = await posted(http, "/v1/search", **request, **more)
+            scores = answer["diagnostics"]["stage_scores"]
+            assert {name for name, found in scores.items() if found} == channels, (container, more)
+
+    async def test_a_cursor_of_the_default_mode_is_none_of_a_named_one(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        request = {"containers": ["exact"], "query": "lamp fog", "top_k": 1}
+        cursor = (await posted(http, "/v1/search", **request))["next_cursor"]
+        assert (await posted(http, "/v1/search", **request, cursor=cursor))["hits"]
+        named = {**request, "mode": "hybrid", "cursor": cursor}
+        assert (await http.post("/v1/search", json=named)).status_code == 400
+
+    async def test_multivector_is_refused_by_name_and_listed_nowhere(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        body = {"containers": ["exact"], "query": "x", "top_k": 1}
+        refused = await http.post("/v1/search", json={**body, "mode": "multivector"})
+        assert refused.status_code == 403
+        assert "hybrid, semantic, lexical, rerank, crossmodal" in refused.text
+        unknown = await http.post("/v1/search", json={**body, "mode": "magic"})
+        assert unknown.status_code == 400
+        listing = {
+            "method": "tools/list",
+            "jsonrpc": "2.0",
+            "id": 1,
+        }
+        accept = {"Accept": "application/json, text/event-stream"}
+        lists = (
+            unknown,
+            await http.get("/openapi.json"),
+            await http.get("/mcp/tools"),
+            await http.post("/mcp", json=listing, headers=accept),
+        )
+        for answer in lists:
+            assert "hybrid" in answer.text
+            assert "multivector" not in answer.text

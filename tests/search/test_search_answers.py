@@ -180,6 +180,10 @@ async def test_explain_tells_what_auto_chose(http: httpx.AsyncClient) -> None:
     assert by_words["diagnostics"]["influence"] == {}
 
 
+async def test_the_contract_s_default_of_rerank_k_draws_no_issue(http: httpx.AsyncClient) -> None:
+    assert (await ask(http, "notes", query="fog", rerank_k=50))["issues"] == []
+
+
 async def test_rerank_k_without_rerank_says_that_it_has_no_effect(http: httpx.AsyncClient) -> None:
     answer = await ask(http, "notes", query="fog", rerank_k=7)
     assert [issue["code"] for issue in answer["issues"]] == ["POLICY"]

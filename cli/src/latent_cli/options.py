@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the job; exit 4 if it fails.")]
 InContainer = Annotated[str, typer.Option("--container", "-c", metavar="ID", help="The container.")]
@@ -23,3 +26,11 @@ Bind = Annotated[str | None, typer.Option("--bind", help="Default LLC_BIND, else
 def command_app() -> typer.Typer:
     """A Typer app for a command or a group of commands."""
     return typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+
+def search_mode(name: str) -> SearchMode:
+    """The mode of that name; ``Invalid`` lists those that this version supports."""
+    for mode in OFFERED_MODES:
+        if mode.value == name.strip():
+            return mode
+    raise Invalid(f"unknown mode '{name.strip()}'; choose from {', '.join(OFFERED_MODES)}")

@@ -10,14 +10,13 @@ import typer
 from latent_cli.eval_output import show
 from latent_cli.exits import FAILED
 from latent_cli.jobs_output import WAIT_SECONDS
-from latent_cli.options import Json, command_app
+from latent_cli.options import Json, command_app, search_mode
 from latent_cli.output import emit
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
 from latent_core.eval.datasets import read_golden, read_judged
 from latent_core.wire.evaluation import EvalReport, EvalRequest
 
@@ -92,7 +91,7 @@ def _request(
     return EvalRequest(
         golden=read_golden(dataset) if dataset is not None and not folder else None,
         judged=read_judged(dataset) if dataset is not None and folder else [],
-        modes=[_mode(name) for name in (modes or "").split(",") if name.strip()],
+        modes=[search_mode(name) for name in (modes or "").split(",") if name.strip()],
         save=save,
         compare=compare,
         suggest=suggest,
@@ -105,13 +104,6 @@ def _write(file: Path, report: EvalReport) -> None:
         file.write_text(report.model_dump_json(indent=2) + "\n", encoding="utf-8")
     except OSError as exc:
         raise Invalid(f"{file} cannot be written: {exc.strerror}") from exc
-
-
-def _mode(name: str) -> SearchMode:
-    for mode in OFFERED_MODES:
-        if mode.value == name.strip():
-            return mode
-    raise Invalid(f"unknown mode '{name.strip()}'; choose from {', '.join(OFFERED_MODES)}")
 
 
 async def _evaluated(

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from latent_cli.chunks_output import place_of
-from latent_cli.options import Json, command_app
+from latent_cli.options import Json, command_app, search_mode
 from latent_cli.output import amount, answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import SearchMode
+from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
 from latent_core.domain.table import header_above
 from latent_core.wire.search import (
     AlsoInDocument,
@@ -51,7 +51,12 @@ def search(
     ],
     mode: Annotated[
         SearchMode | None,
-        typer.Option("--mode", help="Search mode; default: the mode of each container."),
+        typer.Option(
+            "--mode",
+            parser=search_mode,
+            metavar="|".join(OFFERED_MODES),
+            help="Search mode; default: the mode of each container.",
+        ),
     ] = None,
     top_k: Annotated[int, typer.Option("--top-k", "-k", help="Maximum number of hits.")] = 10,
     must_terms: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
@@ -197,12 +197,13 @@ def make_plan(
     seen: bool = False,
     target: SearchTarget | None = None,
     like: LikeSource | None = None,
+    offered: Callable[[Provider], bool] = lambda _: True,
 ) -> SearchPlan:
     """Plan a search over ``container_ids`` (ids that the principal may read, each once).
 
     ``image_text``: the text of the image of ``image_ref``; it is added to the query. ``seen``: the picture itself is
     available, for embedders that read pictures. ``target``: the space to search. ``like``: the text that results
-    resemble.
+    resemble. ``offered``: whether there is such a reranker.
     """
     exact = _exact(request)
     query = f"{request.query}\n{image_text}".strip() if image_text else request.query
@@ -219,7 +220,7 @@ def make_plan(
     )
     if like is not None:
         plans = tuple(replace(p, condition=both(p.condition, like.others)) for p in plans)
-    reranked = _rerank(request, plans) if worded else RerankPlan(0, 0, "none")
+    reranked = _rerank(request, plans, offered) if worded else RerankPlan(0, 0, "none")
     return SearchPlan(
         query=query,
         by_image=bool(image_text),
@@ -254,7 +255,7 @@ def _container_plans(
     """The plan per container, and the parsed filter."""
     modes = [_mode(request, c) for c in chosen]
     nodes = [_mode_filter(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
-    filters = read_filters(request.filters, [c.manifest for c in chosen], nodes)
+    filters = read_filters(request.all_filters, [c.manifest for c in chosen], nodes)
     plans = tuple(
         ContainerPlan(
             c,
@@ -277,13 +278,22 @@ def _shows_diagnostics(request: SearchRequest, chosen: Sequence[Container]) -> b
     return any(c.manifest.retrieval.debug.return_diagnostics for c in chosen)
 
 
-def _rerank(request: SearchRequest, plans: Sequence[ContainerPlan]) -> RerankPlan:
-    """The longest head of all containers, with the provider of the first container that reranks."""
+def _rerank(
+    request: SearchRequest, plans: Sequence[ContainerPlan], offered: Callable[[Provider], bool]
+) -> RerankPlan:
+    """The longest head of all containers, with the provider of the first container that reranks.
+
+    A container whose manifest requests a reranker that is not there does not degrade a search that covers others,
+    too, unless the request itself names mode rerank.
+    """
     asking = [
         (head_size(p.mode, p.container.manifest.retrieval.rerank, request.requested_rerank_k), p)
         for p in plans
     ]
     heads = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
+    there = [(size, how) for size, how in heads if offered(how.provider)]
+    if there or (len(heads) < len(plans) and request.requested_mode is not SearchMode.RERANK):
+        heads = there
     if not heads:
         return RerankPlan(0, 0, "none")
     return RerankPlan(
@@ -308,8 +318,8 @@ def _reads_images(container: Container) -> bool:
 
 def _mode(request: SearchRequest, container: Container) -> SearchMode:
     """The requested mode; for an image without words, the mode that finds related words and pictures."""
-    if request.mode is not None:
-        return request.mode
+    if request.requested_mode is not None:
+        return request.requested_mode
     if request.image_ref is not None and not request.query.strip():
         return SearchMode.HYBRID if _reads_images(container) else SearchMode.CROSSMODAL
     return container.manifest.retrieval.mode_default
@@ -377,5 +387,5 @@ def cursor_at(request: SearchRequest, offset: int) -> str | None:
 
 
 def _digest(request: SearchRequest) -> str:
-    fields = request.model_dump(mode="json", exclude=set(_OWN))
+    fields = request.model_dump(mode="json", exclude=set(_OWN)) | {"mode": request.requested_mode}
     return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]

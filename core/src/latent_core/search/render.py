@@ -126,12 +126,6 @@ def _look(
     )
 
 
-def _times(row: HitRow) -> list[datetime]:
-    """Modified, fetched, indexed: those that are known."""
-    times = (row.source_modified_at, row.fetched_at, row.created_at)
-    return [time for time in times if time is not None]
-
-
 def _hit(
     group: Group,
     row: HitRow,
@@ -186,7 +180,6 @@ def _hit(
         source_path=source_path(row.uri),
         source_uri=row.uri,
         why=_why(retrieved, row, pages),
-        timestamps=_times(row),
         origin=Origin(row.origin),
         written_by=row.written_by,
         written_at=row.written_at,

@@ -43,7 +43,13 @@ from latent_core.search.time_budget import (
     TimeBudget,
 )
 from latent_core.telemetry.metrics import Metrics, SearchStage
-from latent_core.wire.search import Diagnostics, Hit, SearchRequest, SearchResponse
+from latent_core.wire.search import (
+    DEFAULT_RERANK_K,
+    Diagnostics,
+    Hit,
+    SearchRequest,
+    SearchResponse,
+)
 
 SLACK: Final = 5
 """Extra candidates, because some may vanish between join and hydration."""
@@ -119,6 +125,7 @@ class SearchService:
             seen=image is not None and image.picture is not None,
             target=target,
             like=like,
+            offered=self.stores.rerankers.offered,
         )
         fields = facet_fields(request.facets, [c.manifest for c in readable.values()])
         if image is not None and not any(part.channels for part in plan.containers):
@@ -391,7 +398,7 @@ def _answer(
         issues.append(
             Issue(code=IssueCode.NO_HITS, message="Nothing in these containers matches the query.")
         )
-    if request.requested_rerank_k is not None and not plan.rerank.head:
+    if request.requested_rerank_k not in (None, DEFAULT_RERANK_K) and not plan.rerank.head:
         message = "rerank_k has no effect: the mode is not 'rerank', and no container's manifest enables reranking."
         issues.append(Issue(code=IssueCode.POLICY, message=message))
     diagnostics: Diagnostics | None = (

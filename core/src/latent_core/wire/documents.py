@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import MAX_MESSAGES, Message
@@ -16,7 +16,13 @@ from latent_core.domain.note import MAX_NAME_CHARS, MAX_TEXT_CHARS
 from latent_core.domain.text import Meta, Text
 from latent_core.wire.base import MAX_PATH, Envelope, Moment, PagedEnvelope, RequestBody, SourceUri
 from latent_core.wire.jobs import JobAccepted
-from latent_core.wire.search import MAX_CONTAINERS, MAX_QUERY_CHARS, MAX_TOP_K
+from latent_core.wire.search import (
+    MAX_CONTAINERS,
+    MAX_QUERY_CHARS,
+    MAX_TOP_K,
+    SearchRequest,
+    SourceTypes,
+)
 
 MAX_WAIT_SECONDS: Final = 5.0
 
@@ -136,12 +142,40 @@ DOCUMENTS: Final = (
 )
 
 
+def _documents_only(value: list[SourceType]) -> list[SourceType]:
+    if SourceType.CODE in value:
+        raise ValueError(
+            "doc_search does not search source code; for code use a search with source_type: [code]"
+        )
+    return value
+
+
+DocumentTypes = Annotated[SourceTypes, AfterValidator(_documents_only)]
+
+
 class DocSearchBody(RequestBody):
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
-    formats: Annotated[list[SourceType], Field(max_length=len(SourceType))] = list(DOCUMENTS)
+    formats: DocumentTypes = list(DOCUMENTS)
+    """Source types other than code; an empty list means the default."""
+    source_type: DocumentTypes = []
+    """Another name of ``formats``."""
     limit: Annotated[int, Field(ge=1, le=MAX_TOP_K)] = 10
     containers: Annotated[list[Text] | None, Field(min_length=1, max_length=MAX_CONTAINERS)] = None
     """Default: all readable containers."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        if self.source_type and "formats" in self.model_fields_set:
+            raise ValueError("formats and source_type are the same: give one of them")
+        return self
+
+    def request(self) -> SearchRequest:
+        return SearchRequest(
+            containers=self.containers,
+            query=self.query,
+            top_k=self.limit,
+            source_type=self.source_type or self.formats or list(DOCUMENTS),
+        )
 
 
 class UploadView(BaseModel):

@@ -57,7 +57,7 @@ class RefreshRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    strategy: Strategy
+    strategy: Strategy = Strategy.PARALLEL
     to: RefreshTarget | None = None
     """None: the container's current embedder."""
     way: Way | None = None

@@ -6,8 +6,9 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Fusion, SearchMode
 from latent_core.domain.text import Text
@@ -138,8 +139,9 @@ class Hit(BaseModel):
     source_path: str
     source_uri: str
     why: list[Reason] = Field(default_factory=list)
-    timestamps: list[datetime] = Field(default_factory=list)
-    """Modified, fetched, indexed: the known ones, in this order."""
+    timestamps: list[float] = Field(default_factory=list)
+    """Begin and end in a recording, in seconds; empty for all that has no time of its own, as ``offsets`` are for texts.
+    When the source was modified, fetched and indexed: ``modified_at``, ``fetched_at``, ``indexed_at``."""
     origin: Origin = Origin.FILE
     written_by: str | None = None
     """The principal that added the document; None if it was not recorded."""
@@ -162,6 +164,7 @@ class Hit(BaseModel):
 MAX_QUERY_CHARS = 8192
 MAX_CONTAINERS = 50
 MAX_TOP_K = 100
+DEFAULT_RERANK_K = 50
 MAX_PATTERNS = 32
 MAX_PATTERN_CHARS = 1000
 
@@ -173,6 +176,16 @@ MIN_CHARS = 200
 
 Detail = Literal["brief", "full"]
 Pattern = Annotated[Text, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+SourceTypes = Annotated[
+    list[SourceType], BeforeValidator(_listed), Field(max_length=len(SourceType))
+]
+"""Some source types; one may stand without a list."""
 
 
 class LikeReference(BaseModel):
@@ -205,11 +218,14 @@ class SearchRequest(BaseModel):
     """Find texts like this one, alone or with a query; the document and its copies are no results."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
     """Limit of documents in the answer; of chunks without dedup."""
-    mode: SearchMode | None = None
-    """Default: each container's ``retrieval.mode_default``; crossmodal for an image without a query."""
+    mode: SearchMode | None = SearchMode.HYBRID
+    """Default: each container's ``retrieval.mode_default``, which is hybrid unless its manifest names another mode;
+    crossmodal for an image without a query."""
     fusion: Fusion | None = None
     """How the channels are fused; default: each container's ``retrieval.fusion``."""
     filters: dict[str, Any] = {}
+    source_type: SourceTypes = []
+    """Only these; the same as the filter of that name."""
     must_terms: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
     """Exact substrings that every hit contains."""
     regexes: Annotated[list[Pattern], Field(max_length=MAX_PATTERNS)] = []
@@ -220,7 +236,7 @@ class SearchRequest(BaseModel):
     """For ``must_terms`` and ``regexes``."""
     facets: Annotated[list[Pattern], Field(max_length=MAX_FACETS)] = []
     """Fields to count over all matching documents: source_type, language, origin, written_by, session, meta.<name>."""
-    rerank_k: Annotated[int, Field(ge=1, le=1000)] = 50
+    rerank_k: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_RERANK_K
     dedup: bool = True
     """``passages`` hits per document; the others are listed under the best one."""
     include_superseded: bool = False
@@ -244,6 +260,21 @@ class SearchRequest(BaseModel):
     """Diagnostics, with the plan in words."""
     diagnostics: bool | None = None
     """Default: ``debug.return_diagnostics`` of the manifests."""
+
+    @property
+    def requested_mode(self) -> SearchMode | None:
+        """None unless the request names it."""
+        return self.mode if "mode" in self.model_fields_set else None
+
+    @property
+    def all_filters(self) -> dict[str, Any]:
+        """``filters`` and ``source_type``."""
+        if not self.source_type:
+            return self.filters
+        only = {"source_type": [source_type.value for source_type in self.source_type]}
+        if "source_type" in self.filters:
+            return {"and": [self.filters, only]}
+        return {**self.filters, **only}
 
     @property
     def requested_rerank_k(self) -> int | None:

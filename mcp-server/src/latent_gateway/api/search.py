@@ -13,7 +13,7 @@ from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreach
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 from latent_core.wire.containers import ContainerState
-from latent_core.wire.documents import DOCUMENTS, DocSearchBody
+from latent_core.wire.documents import DocSearchBody
 from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchResponse
 from latent_gateway.api.like import source_of
 from latent_gateway.api.query_image import query_image
@@ -113,11 +113,5 @@ def _with_issues(answer: SearchResponse, issues: list[Issue]) -> SearchResponse:
 async def doc_search(
     body: DocSearchBody, shared: Shared, caller: Caller, request_id: RequestId, links: SignedLinks
 ) -> Response:
-    """Search documents of some formats, in all containers unless the request names some."""
-    request = SearchRequest(
-        containers=body.containers,
-        query=body.query,
-        top_k=body.limit,
-        filters={"source_type": {"in": [f.value for f in body.formats or DOCUMENTS]}},
-    )
-    return json_answer(await find(request, shared, caller, request_id, links), request_id)
+    """Search documents, never source code, in all containers unless the request names some."""
+    return json_answer(await find(body.request(), shared, caller, request_id, links), request_id)

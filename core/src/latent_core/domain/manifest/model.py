@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, cast
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
@@ -15,10 +15,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Issue, IssueCode
@@ -104,6 +106,19 @@ class SearchMode(StrEnum):
     CROSSMODAL = "crossmodal"
     RERANK = "rerank"
 
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[SearchMode], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Schemas and messages list the modes that this version supports. The contract's other mode can be read, and
+        is refused by name where it is used."""
+        schema = handler(source)
+        if schema["type"] != "enum":
+            return schema
+        contracted = {cls.MULTIVECTOR.value: cls.MULTIVECTOR}
+        offered = {"members": list(OFFERED_MODES), "missing": contracted.get}
+        return cast(CoreSchema, {**schema, **offered})
+
 
 SANITIZE_RULES: Final = (
     "strip_nav",
@@ -117,7 +132,7 @@ SANITIZE_RULES: Final = (
     "strip_related",
 )
 """What ``web.sanitize_rules`` may name; each is one entry in ``latent_workers.parse.web.sanitize``."""
-OFFERED_MODES: Final = (
+OFFERED_MODES: Final[tuple[SearchMode, ...]] = (
     SearchMode.HYBRID,
     SearchMode.SEMANTIC,
     SearchMode.LEXICAL,

@@ -14,6 +14,8 @@ from pydantic.fields import FieldInfo
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
     "top_k": ("limit", "k", "n", "count", "max_results", "num_results"),
+    "limit": ("top_k", "k", "n", "count", "max_results", "num_results"),
+    "source_type": ("formats", "format", "source_types", "types", "type"),
     "containers": ("container", "container_id", "container_ids", "collection", "collections"),
     "container_id": ("container", "containers", "container_name", "collection", "id", "name"),
     "query": ("q", "question", "text", "search"),

@@ -214,7 +214,7 @@ def _span(first: int | None, last: int | None) -> list[int]:
 LIST: Final = Tool(
     name="documents.list",
     title="List documents",
-    description="List the documents and notes of a container, newest first, filtered by path, type, writer or time.",
+    description="List the documents and notes of a container, newest first.",
     scope=Scope.READ,
     arguments=ListArguments,
     answer=ToolDocumentList,
@@ -223,7 +223,7 @@ LIST: Final = Tool(
 OUTLINE: Final = Tool(
     name="documents.outline",
     title="Outline of a document",
-    description="The headings of a document with the lines and pages of their sections; documents_get reads a section.",
+    description="The headings of a document with their lines and pages; documents_get reads a section.",
     scope=Scope.READ,
     arguments=OutlineArguments,
     answer=ToolOutline,

@@ -32,10 +32,8 @@ MaxChars = Annotated[
     CLAMPED,
 ]
 """Of the answer, as bytes of its JSON."""
-Cursor = Annotated[
-    str | None,
-    Field(max_length=200, description="next_cursor of the previous answer."),
-]
+Cursor = Annotated[str | None, Field(max_length=200)]
+"""``next_cursor`` of the previous answer."""
 
 
 def _identity(value: Any) -> Any:

@@ -30,10 +30,10 @@ class RefreshArguments(Arguments):
     strategy: Annotated[
         Strategy,
         Field(
-            description="parallel: build a new space next to the live one; inplace: rebuild the live space; drift: an adapter; "
+            description="parallel (default): build a new space next to the live one; inplace: rebuild the live space; drift: an adapter; "
             "reparse: from the originals."
         ),
-    ]
+    ] = Strategy.PARALLEL
     to: Annotated[
         TargetArguments | None,
         Field(description="The new embedder; default: the current one. Required for drift."),

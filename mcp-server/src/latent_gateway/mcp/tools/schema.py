@@ -17,7 +17,7 @@ _DROPPED: Final = frozenset({"title", "$defs", "default", "additionalProperties"
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
     *("minLength", "maxLength", "minItems", "maxItems"),
 }
-MAX_LISTED: Final = 3
+MAX_LISTED: Final = 1
 """Of the fields of an answer."""
 _NULL: Final = {"type": "null"}
 

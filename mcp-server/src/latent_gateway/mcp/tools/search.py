@@ -9,7 +9,7 @@ import orjson
 from pydantic import BeforeValidator, Field, ValidationError
 
 from latent_core.domain.errors import Invalid, IssueCode
-from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
+from latent_core.domain.manifest.model import SearchMode
 from latent_core.domain.text import Text
 from latent_core.search.plan import cursor_at, offset_of
 from latent_core.wire.search import (
@@ -26,6 +26,7 @@ from latent_core.wire.search import (
     Pattern,
     SearchRequest,
     SearchResponse,
+    SourceTypes,
 )
 from latent_gateway.api.search import find
 from latent_gateway.mcp.calls import Scope, ToolCall
@@ -104,13 +105,16 @@ class SearchArguments(Arguments):
         SearchMode | None,
         Field(
             description="Default: the container's own.",
-            json_schema_extra={"enum": [mode.value for mode in OFFERED_MODES]},
         ),
     ] = None
     filters: Annotated[
         dict[str, Any],
-        Field(description='Such as {"source_type": "pdf", "meta.year": {"gte": 2020}}.'),
+        Field(description='Such as {"meta.year": {"gte": 2020}}.'),
     ] = {}
+    source_type: Annotated[
+        SourceTypes,
+        Field(description="Such as code.", json_schema_extra={"items": {"type": "string"}}),
+    ] = []
     must_terms: Annotated[
         list[Pattern],
         Listed,
@@ -159,7 +163,7 @@ class SearchArguments(Arguments):
         ),
         CLAMPED,
     ] = None
-    cursor: Cursor = None
+    cursor: Annotated[Cursor, Field(description="next_cursor of the previous answer.")] = None
     like: Annotated[LikeReference | None, BeforeValidator(_reference), UNLISTED] = None
     min_score: Annotated[float | None, UNLISTED, Field(ge=0, le=1), CLAMPED] = None
     mark_weak: Annotated[bool | None, UNLISTED] = None
@@ -229,8 +233,8 @@ SEARCH: Final = Tool(
     name="containers.search",
     title="Search containers",
     description=(
-        "Find passages in containers (collections of the user's documents) by meaning and by exact words, each with "
-        "title, source and page or lines to cite."
+        "Find passages in containers (collections of the user's documents) by meaning and by exact words, with source "
+        "and page or lines to cite."
     ),
     scope=Scope.READ,
     arguments=SearchArguments,
