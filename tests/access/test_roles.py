@@ -323,6 +323,9 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/admin/doctor"): Row(
         CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})
     ),
+    ("GET", "/v1/documents/{doc_id}/original"): Row(
+        READ, plain("/v1/documents/{pdf_id}/original", names="pdf_id")
+    ),
     ("GET", "/v1/admin/pdf-status"): Row(
         CHANGE, plain("/v1/admin/pdf-status?container_id={vault}")
     ),

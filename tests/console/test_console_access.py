@@ -32,6 +32,8 @@ JOBS: Final = SIGN_IN | {"owner": 200, "reader": 200, "other": 404, "ingester": 
 STEER: Final = SIGN_IN | {"owner": 409, "reader": 403, "other": 404, "ingester": 409}
 """A job that is done is neither cancelled nor tried again."""
 SEND: Final = SIGN_IN | {"owner": 303, "reader": 403, "other": 404, "ingester": 303}
+DOWNLOAD: Final = READ | {"owner": 303, "reader": 303}
+"""To the link, which is signed for a few minutes."""
 FORM: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 303)
 FORM_ITSELF: Final = FORM | {"nobody": 200, "revoked": 200}
 ROLES: Final = tuple(ANYBODY)
@@ -50,6 +52,10 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("GET", "/console/search"): (READ, "/console/search?q=lamp&c=vault"),
     ("GET", "/console/containers/{container_id}"): (READ, "/console/containers/vault"),
     ("GET", "/console/documents/{doc_id}"): (READ, "/console/documents/{doc_id}"),
+    ("GET", "/console/documents/{doc_id}/original"): (
+        DOWNLOAD,
+        "/console/documents/{doc_id}/original",
+    ),
     ("GET", "/console/jobs"): (JOBS, "/console/jobs?container=vault"),
     ("GET", "/console/jobs/live"): (JOBS, "/console/jobs/live?container=vault"),
     ("GET", "/console/jobs/{job_id}"): (JOBS, "/console/jobs/{job_id}"),

@@ -72,6 +72,7 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/documents/{doc_id}/pages": lambda c, _: c.pages(DOC),
     "GET /v1/documents/{doc_id}/pages/{page}": lambda c, _: c.page(DOC, 1),
     "GET /v1/documents/{doc_id}/pages/{page}/pdf": lambda c, _: c.page_pdf(DOC, 1),
+    "GET /v1/documents/{doc_id}/original": lambda c, _: c.original(DOC),
     "POST /v1/containers/search": lambda c, _: c.search(
         SearchRequest(containers=["art"], query="q", top_k=1)
     ),

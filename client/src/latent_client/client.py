@@ -45,6 +45,7 @@ from latent_core.wire.documents import (
     DocumentPage,
     ListedFile,
     ListingAnswer,
+    OriginalAnswer,
     OutlineAnswer,
     UploadAnswer,
     UploadView,
@@ -343,6 +344,10 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         query = {"wait_ms": round(wait_seconds * 1000)}
         path = f"/v1/documents/{doc_id}/pages/{number}/pdf"
         return await self._transport.ask(PagePdfAnswer, "GET", path, query=query)
+
+    async def original(self, doc_id: UUID) -> OriginalAnswer:
+        """A link to the bytes that a document was made from; ``download_original`` writes them to a file."""
+        return await self._transport.ask(OriginalAnswer, "GET", f"/v1/documents/{doc_id}/original")
 
     async def fetch(self, link: str) -> Blob:
         """The bytes behind a signed link, such as a hit's ``page_uri``."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
 from latent_client.files import read_blocks
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.wire.documents import OriginalAnswer
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.transfers import (
     ArchiveAnswer,
@@ -27,6 +29,17 @@ READ_SECONDS: Final = 300.0
 
 OnBytes = Callable[[int, int], None]
 """Called with the bytes so far and the total."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file behind a signed link, with its hash and size."""
+
+    url: str
+    sha256: str
+    bytes: int
+    remedy: str
+    """What to do if the bytes do not match."""
 
 
 class TransferCalls(ClientCalls):
@@ -111,13 +124,24 @@ class TransferCalls(ClientCalls):
         self, link: ArchiveAnswer, file: Path, on_progress: OnBytes | None = None
     ) -> None:
         """Write an archive to ``file`` atomically and verify its hash."""
+        remote = RemoteFile(link.url, link.archive.sha256, link.archive.bytes, "export again")
+        await self._download(remote, file, on_progress)
+
+    async def download_original(
+        self, link: OriginalAnswer, file: Path, on_progress: OnBytes | None = None
+    ) -> None:
+        """Write the original of a document to ``file`` atomically and verify its hash."""
+        remote = RemoteFile(link.url, link.sha256, link.bytes, "download it again")
+        await self._download(remote, file, on_progress)
+
+    async def _download(self, remote: RemoteFile, file: Path, on_progress: OnBytes | None) -> None:
         draft = file.with_name(f"{file.name}.part")
         try:
             await asyncio.to_thread(file.parent.mkdir, parents=True, exist_ok=True)
             with await asyncio.to_thread(draft.open, "wb") as out:
-                sha256 = await self._received(link, out, on_progress)
-            if sha256 != link.archive.sha256:
-                raise Unavailable("the downloaded archive does not match its hash; export again")
+                sha256 = await self._received(remote, out, on_progress)
+            if sha256 != remote.sha256:
+                raise Unavailable(f"the downloaded bytes do not match their hash; {remote.remedy}")
             await asyncio.to_thread(draft.replace, file)
         except OSError as exc:
             raise Invalid(f"{file} cannot be written: {exc.strerror or exc}") from exc
@@ -125,14 +149,14 @@ class TransferCalls(ClientCalls):
             await asyncio.to_thread(draft.unlink, missing_ok=True)
 
     async def _received(
-        self, link: ArchiveAnswer, out: IO[bytes], on_progress: OnBytes | None
+        self, remote: RemoteFile, out: IO[bytes], on_progress: OnBytes | None
     ) -> str:
         digest, size = hashlib.sha256(), 0
-        async with self._transport.open_link(link.url, read_seconds=READ_SECONDS) as response:
+        async with self._transport.open_link(remote.url, read_seconds=READ_SECONDS) as response:
             async for piece in response.aiter_bytes():
                 await asyncio.to_thread(out.write, piece)
                 digest.update(piece)
                 size += len(piece)
                 if on_progress is not None:
-                    on_progress(size, link.archive.bytes)
+                    on_progress(size, remote.bytes)
         return digest.hexdigest()

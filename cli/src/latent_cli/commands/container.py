@@ -203,6 +203,8 @@ def _sent(usage: dict[str, Any] | None) -> str | None:
 def _show(found: DescribedContainer) -> None:
     sizes, embedder = found.sizes, found.embedder
     pending = f", {sizes.pending_documents} pending" if sizes.pending_documents else ""
+    if sizes.failed_documents:
+        pending += f", {sizes.failed_documents} failed"
     lines = {
         "id": found.manifest["id"],
         "name": found.manifest["name"],

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -10,13 +13,13 @@ import typer
 
 from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import InContainer, Json, Wait, Yes, command_app
-from latent_cli.output import amount, answers, emit, moment, size, table
+from latent_cli.output import amount, answers, emit, moment, notes, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import document_id
-from latent_core.wire.documents import DeletionAnswer
+from latent_core.wire.documents import DeletionAnswer, OriginalAnswer
 from latent_core.wire.jobs import JobAccepted
 
 app = command_app()
@@ -24,7 +27,7 @@ app = command_app()
 
 @app.callback()
 def documents() -> None:
-    """List, delete and restore documents of a container."""
+    """List, download, delete and restore documents of a container."""
 
 
 @app.command("list")
@@ -44,8 +47,35 @@ def list_documents(
     if as_json:
         emit({"documents": found})
         return
-    columns = ("SOURCE", "TYPE", "STATE", ">CHUNKS", ">PAGES", ">SIZE", "FETCHED", "ID")
+    columns = ("SOURCE", "TYPE", "STATE", ">CHUNKS", ">PAGES", ">SIZE", "FETCHED", "ID", "CAUSE")
     answers().print(table(columns, (_row(document) for document in found)))
+    failed = sum(document.failure is not None for document in found)
+    if failed:
+        message = f"{amount(failed, 'document')} failed: --json shows what to do"
+        notes().print(message)
+
+
+@app.command()
+def download(
+    name: Annotated[str, typer.Argument(metavar="DOC", help="Id, source URI or listed path.")],
+    container: Annotated[
+        str | None,
+        typer.Option("--container", "-c", help="The container; not needed with an id."),
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="File to write, replaced if it exists; default: its own name."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Download the original of a document: the file, the fetched page, or the text of a note."""
+    doc_id = _any_identity(container, name)
+    link, file = ask(lambda client: _download(client, doc_id, to))
+    if as_json:
+        emit({"file": str(file), "original": link})
+        return
+    answers().print(safe(f"{file}: {size(link.bytes)}, {link.mime}"))
+    answers().print(f"sha256 {link.sha256}")
 
 
 @app.command()
@@ -119,6 +149,32 @@ def identity(container: str, name: str) -> UUID:
         return document_id(container, name if "://" in name else f"file:///{name}")
 
 
+def _any_identity(container: str | None, name: str) -> UUID:
+    if container is not None:
+        return identity(container, name)
+    try:
+        return UUID(name)
+    except ValueError:
+        raise Invalid(f"'{name}' is not an id: name its container with -c") from None
+
+
+async def _download(
+    client: AsyncClient, doc_id: UUID, to: Path | None
+) -> tuple[OriginalAnswer, Path]:
+    link = await client.original(doc_id)
+    file = to or Path(_own_name(link))
+    if to is None and await asyncio.to_thread(file.exists):
+        raise Invalid(f"{file} exists: name the file to write with --to")
+    await client.download_original(link, file)
+    return link, file
+
+
+def _own_name(link: OriginalAnswer) -> str:
+    """The last part of its name, so that a document cannot choose a folder."""
+    name = re.split(r"[/\\]", link.filename)[-1].replace("\0", "")
+    return name if name.strip(". ") else str(link.doc_id)
+
+
 async def _some(
     client: AsyncClient, container: str, prefix: str | None, limit: int
 ) -> list[DocumentView]:
@@ -150,4 +206,5 @@ def _row(document: DocumentView) -> tuple[object, ...]:
         size(document.bytes),
         moment(document.fetched_at),
         document.doc_id,
+        document.failure.cause if document.failure else "",
     )

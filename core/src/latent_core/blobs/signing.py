@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from time import time
 from typing import Final
+from urllib.parse import quote
 
 from latent_core.blobs.s3 import S3Address, connect, key_of
 from latent_core.domain.errors import Forbidden, Invalid
@@ -73,6 +74,8 @@ class Signer:
         return mac.hexdigest()
 
 
+RESERVED: Final = frozenset('"*/:<>?\\|')
+"""Characters that file names of some systems cannot have."""
 SHOWN: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
 """Types that a browser may display; all others are downloaded. The server adds no ``Content-Security-Policy``."""
 
@@ -102,7 +105,7 @@ class Presigner:
             expires=timedelta(seconds=max(1, min(seconds, MAX_SECONDS))),
             response_headers={
                 "response-content-type": mime,
-                "response-content-disposition": _disposition(mime, disposition, filename),
+                "response-content-disposition": content_disposition(mime, disposition, filename),
             },
         )
 
@@ -110,7 +113,16 @@ class Presigner:
         self._http.clear()
 
 
-def _disposition(mime: str, disposition: str, filename: str) -> str:
+def content_disposition(mime: str, disposition: str, filename: str) -> str:
+    """The header of a response: an attachment unless it is an image or a PDF (DESIGN §6). A name of other
+    characters is also given in UTF-8 (RFC 6266)."""
     shown = "inline" if disposition == "inline" and mime in SHOWN else "attachment"
+    if not filename:
+        return shown
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in filename)
-    return f'{shown}; filename="{name}"' if name else shown
+    header = f'{shown}; filename="{name}"'
+    exact = "".join("_" if c in RESERVED or not c.isprintable() else c for c in filename)
+    if name == exact:
+        return header
+    exact = quote(exact.encode("utf-8", "replace"), safe="")
+    return f"{header}; filename*=UTF-8''{exact}"

@@ -12,6 +12,7 @@ import orjson
 
 from latent_core.db import placement
 from latent_core.db.connection import Connection
+from latent_core.db.documents.documents import STATE
 from latent_core.domain.ids import SpaceId, collection_name
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.containers import ContainerSizes, ContainerState
@@ -193,9 +194,10 @@ SELECT %(id)s, unnest(%(languages)s::text[])
 ON CONFLICT DO NOTHING
 """
 
-SIZES: Final = """
+SIZES: Final = f"""
 SELECT count(*) FILTER (WHERE d.live_generation IS NOT NULL)                      AS documents,
-       count(*) FILTER (WHERE d.live_generation IS NULL)                          AS pending_documents,
+       count(*) FILTER (WHERE {STATE} = 'pending')                                AS pending_documents,
+       count(*) FILTER (WHERE {STATE} = 'failed')                                 AS failed_documents,
        coalesce(sum(d.live_chunks) FILTER (WHERE d.live_generation IS NOT NULL), 0)::bigint AS chunks,
        coalesce(sum(d.bytes) FILTER (WHERE d.live_generation IS NOT NULL AND d.parent_id IS NULL), 0)::bigint AS bytes,
        max(d.fetched_at)                                                          AS last_ingest_at,

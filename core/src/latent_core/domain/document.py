@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import orjson
 from pydantic import BaseModel
 
-from latent_core.domain.errors import IngestFailed, Invalid
+from latent_core.domain.errors import IngestFailed, Invalid, Issue, IssueCode
+from latent_core.domain.ids import WireJobId
+from latent_core.domain.job import JobState
 from latent_core.domain.manifest.custom_schema import CustomSchema, format_violations
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.manifest.path_meta import path_meta
@@ -21,8 +23,10 @@ from latent_core.domain.manifest.path_meta import path_meta
 
 class DocumentState(StrEnum):
     PENDING = "pending"
-    """Accepted, nothing visible yet."""
+    """Accepted, nothing visible yet: a job works on it or will."""
     LIVE = "live"
+    FAILED = "failed"
+    """Nothing visible, and no job works on it: ``failure`` says why."""
     DELETED = "deleted"
 
 
@@ -49,6 +53,54 @@ class Author:
     session: str | None = None
 
 
+class DocumentFailure(BaseModel):
+    """Why the newest content of a document is not searchable."""
+
+    code: IssueCode
+    cause: str
+    remedy: str
+    job_id: WireJobId | None = None
+    """The job that failed; None if it is no longer recorded."""
+    at: datetime | None = None
+
+
+class NewestJob(BaseModel):
+    """The newest job that was to make a document's content searchable."""
+
+    id: int
+    state: JobState
+    cause: Issue | None
+    finished_at: datetime | None
+
+
+RETRIED: Final = frozenset({IssueCode.UNAVAILABLE, IssueCode.TIMEOUT, IssueCode.RATE_LIMIT})
+"""Codes after which the same bytes may succeed."""
+
+
+def failure_of(state: DocumentState, job: NewestJob | None) -> DocumentFailure | None:
+    """The failure of a document in ``state``; a live one has one if its newest content failed."""
+    ended = job is not None and job.state in (JobState.FAILED, JobState.CANCELLED)
+    if job is None or not ended:
+        if state is not DocumentState.FAILED:
+            return None
+        cause = "Nothing of this document is stored, and its job is no longer recorded."
+        return DocumentFailure(code=IssueCode.INGEST_FAIL, cause=cause, remedy="Add it again.")
+    if job.state is JobState.CANCELLED and state is DocumentState.LIVE:
+        return None
+    again = f"latent jobs requeue {job.id}"
+    if job.state is JobState.CANCELLED:
+        issue = Issue(code=IssueCode.CONFLICT, message="Its job was cancelled.")
+        remedy = f"Add it again, or run `{again}`."
+    elif job.cause is not None and job.cause.code in RETRIED:
+        issue, remedy = job.cause, f"Run `{again}` when the cause is gone."
+    else:
+        issue = job.cause or Issue(code=IssueCode.INGEST_FAIL, message="Its job failed.")
+        remedy = f"Correct the source and add it again, or delete the document. `{again}` tries the same bytes."
+    return DocumentFailure(
+        code=issue.code, cause=issue.message, remedy=remedy, job_id=job.id, at=job.finished_at
+    )
+
+
 class DocumentView(BaseModel):
     """A document as the surfaces show it."""
 
@@ -61,6 +113,8 @@ class DocumentView(BaseModel):
     mime: str
     source_type: str | None
     state: DocumentState
+    failure: DocumentFailure | None = None
+    """Of its newest content; of a live document too, whose former content stays searchable."""
     generation: int | None
     chunks: int
     pages: int = 0

@@ -30,6 +30,8 @@ class ContainerSizes(BaseModel):
 
     documents: int
     pending_documents: int
+    failed_documents: int = 0
+    """Documents of which nothing is searchable, because their jobs failed."""
     chunks: int
     pages: int
     bytes: int

@@ -133,6 +133,19 @@ class DocumentAnswer(Envelope):
     document: DocumentView
 
 
+class OriginalAnswer(Envelope):
+    doc_id: UUID
+    source_uri: str
+    filename: str
+    mime: str
+    bytes: int
+    sha256: str
+    url: str
+    """Serves the bytes as an attachment, without a token."""
+    seconds: int
+    """How long the link is valid."""
+
+
 DOCUMENTS: Final = (
     SourceType.MARKDOWN,
     SourceType.PDF,

@@ -55,6 +55,10 @@ class PagePdfAnswer(Envelope):
     page: int
     page_pdf: Literal["ready", "pending"]
     pdf_uri: str | None
+    pdf_sha256: str | None = None
+    """Of the PDF that the page is from."""
+    page_pdf_sha256: str | None = None
+    """Of the page's own PDF, once it is ready."""
     job_id: WireJobId | None
     """The job that makes it, while it is pending."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 
+from latent_core.blobs.signing import content_disposition
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import Sha256
 from latent_gateway.context import Shared
@@ -15,7 +16,6 @@ from latent_gateway.middleware.conditional import IfNoneMatch, has_match
 
 router = APIRouter(tags=["blobs"])
 
-INLINE_TYPES: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
 _BINARY: Final = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 BYTES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The bytes", "content": _BINARY},
@@ -80,11 +80,9 @@ async def read(
 
 
 def _headers(mime: str, disposition: str, filename: str) -> dict[str, str]:
-    """Headers of a blob: an attachment unless it is an image or a PDF. Scripts in it cannot run (DESIGN §6)."""
-    shown = "inline" if disposition == "inline" and mime in INLINE_TYPES else "attachment"
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in filename)
+    """Headers of a blob. Scripts in it cannot run (DESIGN §6)."""
     return {
-        "Content-Disposition": f'{shown}; filename="{name}"' if name else shown,
+        "Content-Disposition": content_disposition(mime, disposition, filename),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
         "Referrer-Policy": "no-referrer",

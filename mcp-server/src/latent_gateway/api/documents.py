@@ -15,7 +15,7 @@ from latent_core.db.documents.document_listing import DocumentFilter, ListPositi
 from latent_core.db.documents.trash import DeletedDocument
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.document import DocumentView, Origin
+from latent_core.domain.document import DocumentState, DocumentView, Origin
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.note import is_version
 from latent_core.domain.text import Text
@@ -73,7 +73,7 @@ async def list_documents(
     uri_prefix: Annotated[Text | None, Query(max_length=4096)] = None,
     path: Annotated[Text | None, Query(max_length=4096)] = None,
     source_type: Annotated[list[SourceType] | None, Query()] = None,
-    state: Literal["live", "pending"] | None = None,
+    state: Literal["live", "pending", "failed"] | None = None,
     origin: Annotated[list[Origin] | None, Query()] = None,
     written_by: Annotated[Text | None, Query(max_length=128)] = None,
     session: Annotated[Text | None, Query(max_length=200)] = None,
@@ -89,7 +89,7 @@ async def list_documents(
         uri_prefix=uri_prefix,
         path=path,
         source_types=source_type,
-        live=None if state is None else state == "live",
+        state=None if state is None else DocumentState(state),
         origins=origin,
         written_by=written_by,
         session=session,

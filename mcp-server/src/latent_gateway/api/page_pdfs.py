@@ -51,6 +51,8 @@ async def page_pdf(
         page=page,
         page_pdf="ready" if ready else "pending",
         pdf_uri=_link(links, source),
+        pdf_sha256=source.sha256,
+        page_pdf_sha256=source.made.sha256 if source.made else None,
         job_id=None if ready else job_id,
     )
     return json_answer(answer, request_id, status=200 if ready else 202)

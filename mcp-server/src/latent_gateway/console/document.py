@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Query, Response
+from fastapi.responses import RedirectResponse
 
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunk_listing, pages as page_rows
@@ -16,6 +17,7 @@ from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import NotFound
 from latent_core.wire.chunks import ChunkView
 from latent_gateway.api.chunks import view
+from latent_gateway.api.originals import original_of
 from latent_gateway.api.pages import FoundPage, page_of, readable_document
 from latent_gateway.console.console_session import ConsoleSession, SignedIn
 from latent_gateway.console.routing import pages
@@ -81,6 +83,13 @@ async def document_page(
         chunks=chunks,
         lineage=chunks.found[0].provenance if chunks.found else {},
     )
+
+
+@router.get("/console/documents/{doc_id}/original")
+async def download_original(doc_id: UUID, shared: Shared, session: SignedIn) -> Response:
+    """To a link that is valid for five minutes: one in the page would expire while the page is open."""
+    found = await original_of(shared, session.principal, doc_id, session.links)
+    return RedirectResponse(found.url, status_code=303)
 
 
 def picture(row: Mapping[str, Any], links: BlobLinks) -> PageImageView:

@@ -38,7 +38,7 @@ class PageInfo(BaseModel):
 
     number: int = Field(ge=1)
     total: int | None = None
-    """Number of pages to draw, if known."""
+    """Number of pages to draw; of text, an estimate until the last page."""
     width: int = Field(ge=1)
     height: int = Field(ge=1)
     line_start: int | None = Field(default=None, ge=1)

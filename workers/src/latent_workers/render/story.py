@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -92,12 +93,12 @@ class StoryLayout:
     def pages(self, elements: Iterable[Element]) -> Iterator[Drawn | RenderEnd]:
         """Each page when it is full, then the skipped elements."""
         number = 0
-        for sheet in self._sheets(elements):
+        for sheet, is_last in _marked(self._sheets(elements)):
             if number == self._options.max_pages:
                 yield RenderEnd(pages=number, warnings=[_cut_off(number)])
                 return
             number += 1
-            info = self._info(number, sheet)
+            info = self._info(number, sheet, is_last=is_last)
             self._foot(sheet, info)
             yield info, raster.encoded(sheet.pixmap, self._options)
         yield RenderEnd(pages=number, warnings=[])
@@ -182,12 +183,13 @@ class StoryLayout:
         core.fz_draw_story(story.this, device, core.FzMatrix())
         core.fz_close_device(device)
 
-    def _info(self, number: int, sheet: _Sheet) -> PageInfo:
+    def _info(self, number: int, sheet: _Sheet, *, is_last: bool) -> PageInfo:
         start = min((start for start, _ in sheet.shown), default=0)
         end = max((end for _, end in sheet.shown), default=0)
         text = self._text[start:end].rstrip()
         return PageInfo(
             number=number,
+            total=number if is_last else self._expected(number, end),
             width=sheet.pixmap.w(),
             height=sheet.pixmap.h(),
             line_start=self._lines.at(start),
@@ -195,11 +197,27 @@ class StoryLayout:
             text=text,
         )
 
+    def _expected(self, number: int, end: int) -> int:
+        """Pages by the share of the text that the first ``number`` of them show; more follow."""
+        pages = math.ceil(number * len(self._text) / end) if end else number + 1
+        return min(max(number + 1, pages), max(number, self._options.max_pages))
+
     def _foot(self, sheet: _Sheet, info: PageInfo) -> None:
         words = f"{self._name} — lines {info.line_start} to {info.line_end}, page {info.number}"
         story = self._story(f'<div class="foot">{html.escape(words, quote=False)}</div>')
         story.place(self._pymupdf.Rect(MARGIN, _BOTTOM + 4, _RIGHT, _BOTTOM + FOOT))
         self._draw(story, sheet.pixmap)
+
+
+def _marked(sheets: Iterable[_Sheet]) -> Iterator[tuple[_Sheet, bool]]:
+    """Each sheet, and whether it is the last."""
+    waiting: _Sheet | None = None
+    for sheet in sheets:
+        if waiting is not None:
+            yield waiting, False
+        waiting = sheet
+    if waiting is not None:
+        yield waiting, True
 
 
 def _with_ends(

@@ -11,16 +11,16 @@ from uuid import UUID
 
 from latent_core.db.conditions import glob_pattern
 from latent_core.db.connection import Connection
-from latent_core.db.documents.documents import VIEW
-from latent_core.domain.document import DocumentView
+from latent_core.db.documents.documents import STATE, VIEW, as_view
+from latent_core.domain.document import DocumentState, DocumentView
 
-WHERE: Final = """
+WHERE: Final = f"""
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
   AND (%(uri_prefix)s::text IS NULL OR starts_with(d.uri, %(uri_prefix)s))
   AND (%(path)s::text IS NULL
        OR (CASE WHEN d.uri ^@ 'file:///' THEN substr(d.uri, 9) ELSE d.uri END COLLATE "C") ~ %(path)s)
   AND (%(source_types)s::text[] IS NULL OR d.source_type = ANY(%(source_types)s))
-  AND (%(live)s::boolean IS NULL OR %(live)s = (d.live_generation IS NOT NULL))
+  AND (%(state)s::text IS NULL OR %(state)s = {STATE})
   AND (%(origins)s::text[] IS NULL OR d.origin = ANY(%(origins)s))
   AND (%(written_by)s::text IS NULL OR d.written_by = %(written_by)s)
   AND (%(session)s::text IS NULL OR d.session = %(session)s)
@@ -50,8 +50,7 @@ class DocumentFilter:
     path: str | None = None
     """A glob; without a wildcard, a part of the path."""
     source_types: Sequence[str] | None = None
-    live: bool | None = None
-    """False: those that nothing is visible of yet."""
+    state: DocumentState | None = None
     origins: Sequence[str] | None = None
     written_by: str | None = None
     session: str | None = None
@@ -81,7 +80,7 @@ def _values(container_id: str, chosen: DocumentFilter, limit: int) -> dict[str, 
         "uri_prefix": chosen.uri_prefix,
         "path": path,
         "source_types": None if chosen.source_types is None else list(chosen.source_types),
-        "live": chosen.live,
+        "state": chosen.state,
         "origins": None if chosen.origins is None else list(chosen.origins),
         "written_by": chosen.written_by,
         "session": chosen.session,
@@ -98,7 +97,7 @@ async def by_id(
     """In id order, after ``after``."""
     values = {**_values(container_id, chosen, limit), "after": after}
     cursor = await conn.execute(BY_ID, values)
-    return [DocumentView.model_validate(row) for row in await cursor.fetchall()]
+    return [as_view(row) for row in await cursor.fetchall()]
 
 
 async def newest(
@@ -115,4 +114,4 @@ async def newest(
         "after": after.doc_id if after else None,
     }
     cursor = await conn.execute(NEWEST, {**_values(container_id, chosen, limit), **place})
-    return [DocumentView.model_validate(row) for row in await cursor.fetchall()]
+    return [as_view(row) for row in await cursor.fetchall()]

@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from latent_core.db.connection import Connection, only_row
-from latent_core.domain.document import Author, DocumentView
+from latent_core.domain.document import Author, DocumentView, NewestJob, failure_of
 from latent_core.domain.ids import document_id
 
 
@@ -166,9 +166,26 @@ RETURNING documents.id, documents.floor_generation, documents.floor_request,
     documents.restorable_until IS NOT NULL AS restorable
 """
 
-VIEW: Final = """
+# A record becomes visible with a batch of its corpus, whose job is not its own.
+STATE: Final = """
+CASE WHEN d.live_generation IS NOT NULL THEN 'live'
+     WHEN d.parent_id IS NOT NULL OR EXISTS (
+         SELECT 1 FROM jobs j
+         WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus') AND j.state IN ('queued', 'running')) THEN 'pending'
+     ELSE 'failed' END
+"""
+
+# A failure from before the live generation is ignored: done jobs are deleted sooner than failed ones.
+NEWEST_JOB: Final = """
+(SELECT jsonb_build_object('id', j.id, 'state', j.state, 'cause', j.cause, 'finished_at', j.finished_at) FROM jobs j
+ WHERE j.doc_id = d.id AND j.kind IN ('ingest', 'corpus') AND d.parent_id IS NULL
+   AND (j.state <> 'failed' OR d.live_generation IS NULL OR (j.payload ->> 'request')::bigint >= d.floor_request)
+ ORDER BY j.id DESC LIMIT 1)
+"""
+
+VIEW: Final = f"""
 SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.parent_id, d.title, d.mime, d.source_type,
-       CASE WHEN d.live_generation IS NULL THEN 'pending' ELSE 'live' END AS state, d.live_generation AS generation,
+       {STATE} AS state, {NEWEST_JOB} AS newest_job, d.live_generation AS generation,
        d.live_chunks AS chunks, d.bytes, d.sha256, d.language, d.source_modified_at AS modified_at,
        d.first_fetched_at, d.fetched_at, d.updated_at, d.meta, d.origin, d.written_by, d.token_name, d.written_at,
        d.session, d.version, d.superseded_by, d.superseded_at, d.expires_at, d.restorable_until,
@@ -416,7 +433,14 @@ def floors(rows: list[dict[str, Any]]) -> dict[UUID, DeletionFloor]:
 
 async def view(conn: Connection, doc_id: UUID) -> DocumentView | None:
     found = await (await conn.execute(ONE, {"id": doc_id})).fetchone()
-    return DocumentView.model_validate(found) if found else None
+    return as_view(found) if found else None
+
+
+def as_view(row: dict[str, Any]) -> DocumentView:
+    """The document of a row of ``VIEW``."""
+    view = DocumentView.model_validate(row)
+    job = None if row["newest_job"] is None else NewestJob.model_validate(row["newest_job"])
+    return view.model_copy(update={"failure": failure_of(view.state, job)})
 
 
 async def existing(conn: Connection, doc_ids: Sequence[UUID]) -> list[UUID]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.document import DocumentView, Origin
+from latent_core.domain.document import DocumentState, DocumentView, Origin
 from latent_core.domain.errors import Invalid
 from latent_core.domain.text import Text
 from latent_core.wire.base import Moment
@@ -23,6 +23,7 @@ from latent_gateway.mcp.compact import cut
 from latent_gateway.mcp.results import DEFAULT_CHARS, ToolResult, size
 from latent_gateway.mcp.tools.arguments import CLAMPED
 from latent_gateway.mcp.tools.containers import ContainerId
+from latent_gateway.mcp.tools.documents import failure_words
 from latent_gateway.mcp.tools.port import (
     UNTRUSTED,
     Arguments,
@@ -51,7 +52,7 @@ class ListArguments(Arguments):
     session: Annotated[Text | None, Field(max_length=200)] = None
     since: Moment | None = None
     until: Moment | None = None
-    state: Literal["live", "pending"] | None = None
+    state: Literal["live", "pending", "failed"] | None = None
     include_superseded: bool = False
     limit: Annotated[int, Field(ge=1, le=cursors.MAX_PAGE, description="Default 50."), CLAMPED] = (
         DEFAULT_LIMIT
@@ -63,6 +64,7 @@ class ListArguments(Arguments):
 class ListedWords(UntrustedContent):
     title: str
     source: str
+    failure: str | None = None
 
 
 class ListedDocument(ToolResult):
@@ -87,7 +89,7 @@ async def list_(call: ToolCall, arguments: ListArguments) -> ToolDocumentList:
     chosen = DocumentFilter(
         path=arguments.path,
         source_types=_source_types(arguments.source_type),
-        live=None if arguments.state is None else arguments.state == "live",
+        state=None if arguments.state is None else DocumentState(arguments.state),
         origins=None if arguments.origin is None else [arguments.origin],
         written_by=arguments.written_by,
         session=arguments.session,
@@ -145,7 +147,9 @@ def _listed(view: DocumentView) -> ListedDocument:
         written_at=view.written_at.isoformat(timespec="seconds") if view.written_at else None,
         superseded_by=str(view.superseded_by) if view.superseded_at else None,
         untrusted_content=ListedWords(
-            title=cut(view.title or source, TITLE_CHARS), source=cut(source, SOURCE_CHARS)
+            title=cut(view.title or source, TITLE_CHARS),
+            source=cut(source, SOURCE_CHARS),
+            failure=failure_words(view),
         ),
     )
 

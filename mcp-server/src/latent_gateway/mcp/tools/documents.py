@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import Field
 
 from latent_core.db.connection import Connection
-from latent_core.db.documents import documents, outline
+from latent_core.db.documents import documents, originals, outline
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.ids import document_id
@@ -18,6 +18,7 @@ from latent_core.domain.text import Text
 from latent_core.wire.base import MAX_PATH
 from latent_core.wire.search import Detail
 from latent_gateway.api.documents import MAX_SECTIONS
+from latent_gateway.api.originals import download_link
 from latent_gateway.api.pages import no_page, readable_document
 from latent_gateway.auth import access
 from latent_gateway.mcp.calls import Scope, ToolCall
@@ -36,6 +37,7 @@ from latent_gateway.mcp.tools.port import (
 
 ENVELOPE_BYTES: Final = 300
 MAX_PAGE: Final = 2**31 - 1
+FAILURE_CHARS: Final = 400
 NAME_SHARE: Final = 12
 META_SHARE: Final = 8
 """A name or the meta takes at most this fraction of the budget."""
@@ -69,6 +71,7 @@ class DocumentWords(UntrustedContent):
     source: str
     external_id: str | None = None
     meta: dict[str, Any] = {}
+    failure: str | None = None
     text: str = ""
 
 
@@ -84,6 +87,7 @@ class ToolDocument(ToolResult):
     language: str | None = None
     modified_at: str | None = None
     fetched_at: str | None = None
+    original: str | None = None
     untrusted_content: DocumentWords
     notice: str
     truncated: bool = False
@@ -168,6 +172,10 @@ async def document(
         if page is not None and page > view.pages:
             raise no_page(view, page)
         answer = _about(view, max_chars)
+        if cursor is None:
+            answer = answer.model_copy(
+                update={"original": await _original(conn, call, doc_id, max_chars)}
+            )
         budget = max_chars - ENVELOPE_BYTES - size(answer.compact())
         piece = TextPiece("", None)
         advice = None
@@ -248,8 +256,22 @@ def _about(view: DocumentView, max_chars: int) -> ToolDocument:
             source=cut(source, name),
             external_id=cut(view.external_id, name) if view.external_id else None,
             meta=meta,
+            failure=failure_words(view),
         ),
     )
+
+
+async def _original(conn: Connection, call: ToolCall, doc_id: UUID, max_chars: int) -> str | None:
+    """A link to its original, unless there is none or the link takes too much of the answer."""
+    stored = await originals.of_document(conn, doc_id)
+    link = None if stored is None else download_link(call.links, stored)
+    return link if link is not None and len(link) <= max_chars // META_SHARE else None
+
+
+def failure_words(view: DocumentView) -> str | None:
+    """Why the newest content failed, and what to do."""
+    failure = view.failure
+    return None if failure is None else cut(f"{failure.cause} {failure.remedy}", FAILURE_CHARS)
 
 
 def _moment(value: Any) -> str | None:
@@ -263,6 +285,8 @@ def _advice(view: DocumentView, piece: TextPiece, page: int | None) -> str | Non
         return None
     if page is not None:
         return f"Page {page} has no text; page_image shows its image, if there is one."
+    if view.failure is not None:
+        return "The document failed and has no text: failure says why and what to do."
     return f"The document is {view.state.value} and has no text yet; jobs_get shows the state of its job."
 
 
