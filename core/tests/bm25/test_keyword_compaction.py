@@ -278,7 +278,7 @@ async def test_searches_and_compactions_read_by_the_index_and_not_the_whole_tabl
         await conn.execute("INSERT INTO postings SELECT * FROM unmerged_postings")
         await conn.execute("ANALYZE postings, unmerged_postings, dead_chunk_nos, keyword_stats")
         for statement, parameters in (
-            (READ, scope | {"terms": [f"term{n}" for n in range(12)]}),
+            (READ, {"container_ids": ["container-7"], "terms": [f"term{n}" for n in range(12)]}),
             (UNMERGED_END, scope | {"rows": 20, "postings": 1000}),
             (RANGE_END, scope | {"rows": 20, "postings": 1000}),
             (MERGE, scope | end),

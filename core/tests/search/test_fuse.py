@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
-from latent_core.search.fuse import ABOVE, BELOW, RankedList, fuse, ranked_together
+from latent_core.search.fuse import ABOVE, BELOW, RankedList, fuse
 from latent_core.search.shares import influence
 
 
-def _ranked(pairs: list[tuple[int, float]]) -> RankedList:
+def _ranked(pairs: list[tuple[int, float]]) -> RankedList[int]:
     best_first = sorted(pairs, key=lambda p: (-p[1], p[0]))
     return RankedList([o for o, _ in best_first], [s for _, s in best_first])
 
@@ -30,11 +30,11 @@ methods = st.sampled_from(list(FusionMethod))
 @settings(max_examples=150)
 @given(lists, methods)
 def test_every_candidate_appears_once_with_a_score_between_0_and_1(
-    found: dict[str, RankedList], method: FusionMethod
+    found: dict[str, RankedList[int]], method: FusionMethod
 ) -> None:
     fused = fuse(found, Fusion(method=method))
-    chunk_nos = [f.chunk_no for f in fused]
-    assert sorted(chunk_nos) == sorted({o for r in found.values() for o in r.chunk_nos})
+    keys = [f.key for f in fused]
+    assert sorted(keys) == sorted({key for r in found.values() for key in r.keys})
     assert all(-1e-12 <= f.score <= 1 + 1e-12 for f in fused)
     assert [f.score for f in fused] == sorted((f.score for f in fused), reverse=True)
 
@@ -42,7 +42,7 @@ def test_every_candidate_appears_once_with_a_score_between_0_and_1(
 @settings(max_examples=80)
 @given(lists, methods, st.randoms(use_true_random=False))
 def test_the_order_of_the_channels_does_not_matter(
-    found: dict[str, RankedList], method: FusionMethod, rng: random.Random
+    found: dict[str, RankedList[int]], method: FusionMethod, rng: random.Random
 ) -> None:
     names = list(found)
     rng.shuffle(names)
@@ -66,12 +66,12 @@ def test_a_channel_of_weight_0_changes_no_order_among_the_others() -> None:
     fused = fuse(
         {"bm25": RankedList([1, 2], [5.0, 4.0]), "vector": RankedList([2, 1], [0.9, 0.1])}, how
     )
-    assert [f.chunk_no for f in fused] == [1, 2]
+    assert [f.key for f in fused] == [1, 2]
 
 
-def test_equal_scores_are_ordered_by_chunk_no() -> None:
+def test_equal_scores_are_ordered_by_key() -> None:
     fused = fuse({"bm25": RankedList([9], [1.0]), "vector": RankedList([4], [1.0])}, Fusion())
-    assert [f.chunk_no for f in fused] == [4, 9]
+    assert [f.key for f in fused] == [4, 9]
 
 
 def test_no_lists_fuse_to_nothing() -> None:
@@ -90,7 +90,7 @@ def test_dbsf_tells_hits_far_above_the_others_apart() -> None:
     words = RankedList(list(range(60)), [60.0, 40.0, *[1.0] * 58])
     meaning = RankedList([1, 0], [0.9, 0.8])
     best, second, *_ = fuse({"bm25": words, "vector": meaning}, Fusion(method=FusionMethod.DBSF))
-    assert (best.chunk_no, second.chunk_no) == (0, 1)
+    assert (best.key, second.key) == (0, 1)
     assert best.score > second.score
 
 
@@ -100,28 +100,14 @@ def test_weighted_is_the_mean_of_min_max_scores() -> None:
         {"vector": RankedList([1, 2, 3], [0.9, 0.5, 0.1]), "bm25": RankedList([3, 2], [8.0, 4.0])},
         how,
     )
-    assert {f.chunk_no: pytest.approx(f.score) for f in fused} == {1: 0.6, 2: 0.3, 3: 0.4}
-
-
-def test_lists_ranked_together_put_the_better_container_first() -> None:
-    near, far = ranked_together([RankedList([1, 2], [0.9, 0.8]), RankedList([1, 2], [0.8, 0.1])])
-    assert (near.ranks, far.ranks) == ([1, 2], [2, 4])
-    words = RankedList([1], [7.0])
-    best = [fuse({"bm25": words, "vector": vectors}, Fusion())[0] for vectors in (near, far)]
-    assert best[0].score == pytest.approx(1.0)
-    assert best[0].score > best[1].score
-
-
-def test_a_list_alone_keeps_its_places() -> None:
-    alone = RankedList([1, 2], [0.9, 0.9])
-    assert ranked_together([alone]) == [alone]
+    assert {f.key: pytest.approx(f.score) for f in fused} == {1: 0.6, 2: 0.3, 3: 0.4}
 
 
 AUTO = Fusion(method=FusionMethod.AUTO)
 
 
-def _order(found: dict[str, RankedList], how: Fusion = AUTO) -> list[int]:
-    return [f.chunk_no for f in fuse(found, how)]
+def _order(found: dict[str, RankedList[int]], how: Fusion = AUTO) -> list[int]:
+    return [f.key for f in fuse(found, how)]
 
 
 def test_auto_keeps_the_hit_that_one_channel_is_certain_of() -> None:
@@ -136,9 +122,11 @@ def test_auto_keeps_the_hit_that_one_channel_is_certain_of() -> None:
 
 @settings(max_examples=100)
 @given(lists, st.floats(0.1, 50))
-def test_auto_has_no_unit_for_keyword_scores(found: dict[str, RankedList], unit: float) -> None:
+def test_auto_has_no_unit_for_keyword_scores(
+    found: dict[str, RankedList[int]], unit: float
+) -> None:
     words = {n: r for n, r in found.items() if n == "bm25"}
-    scaled = {n: RankedList(r.chunk_nos, [s * unit for s in r.scores]) for n, r in words.items()}
+    scaled = {n: RankedList(r.keys, [s * unit for s in r.scores]) for n, r in words.items()}
     assert [f.score for f in fuse(scaled, AUTO)] == pytest.approx(
         [f.score for f in fuse(words, AUTO)]
     )
@@ -152,9 +140,9 @@ cosines = st.dictionaries(st.integers(0, 30), st.floats(0, 1), min_size=2, max_s
 @settings(max_examples=100)
 @given(cosines, st.floats(0.1, 1))
 def test_auto_reads_embedders_with_high_cosines_as_it_reads_others(
-    found: RankedList, narrow: float
+    found: RankedList[int], narrow: float
 ) -> None:
-    higher = RankedList(found.chunk_nos, [1 - narrow * (1 - s) for s in found.scores])
+    higher = RankedList(found.keys, [1 - narrow * (1 - s) for s in found.scores])
     assert [f.score for f in fuse({"vector": higher}, AUTO)] == pytest.approx(
         [f.score for f in fuse({"vector": found}, AUTO)], abs=1e-6
     )
@@ -162,9 +150,9 @@ def test_auto_reads_embedders_with_high_cosines_as_it_reads_others(
 
 @settings(max_examples=150)
 @given(lists)
-def test_auto_puts_what_is_better_in_every_channel_first(found: dict[str, RankedList]) -> None:
-    scores = {n: dict(zip(r.chunk_nos, r.scores, strict=True)) for n, r in found.items()}
-    fused = {f.chunk_no: f.score for f in fuse(found, AUTO)}
+def test_auto_puts_what_is_better_in_every_channel_first(found: dict[str, RankedList[int]]) -> None:
+    scores = {n: dict(zip(r.keys, r.scores, strict=True)) for n, r in found.items()}
+    fused = {f.key: f.score for f in fuse(found, AUTO)}
     for one in fused:
         for other in fused:
             if all(one in its and its[one] >= its.get(other, -1) for its in scores.values()):

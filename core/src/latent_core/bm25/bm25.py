@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,22 +14,22 @@ from psycopg.rows import tuple_row
 
 from latent_core.bm25.packing import PackedPostings
 from latent_core.bm25.port import KeywordHits
-from latent_core.bm25.scoring import Snapshot, rank
+from latent_core.bm25.scoring import ScoredChunks, Snapshot, live_postings, score, statistics
 from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut
 
 READ: Final = """
-SELECT live_chunks, live_length, languages, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea
-FROM keyword_stats WHERE container_id = %(container_id)s
+SELECT container_id, live_chunks, live_length, languages, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea
+FROM keyword_stats WHERE container_id = ANY(%(container_ids)s)
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, chunk_nos, NULL, NULL
-FROM dead_chunk_nos WHERE container_id = %(container_id)s
+SELECT container_id, NULL, NULL, NULL, NULL, chunk_nos, NULL, NULL
+FROM dead_chunk_nos WHERE container_id = ANY(%(container_ids)s)
 UNION ALL
-SELECT NULL, NULL, NULL, term, chunk_nos, tfs, lens
-FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+SELECT container_id, NULL, NULL, NULL, term, chunk_nos, tfs, lens
+FROM postings WHERE container_id = ANY(%(container_ids)s) AND term = ANY(%(terms)s)
 UNION ALL
-SELECT NULL, NULL, NULL, term, chunk_nos, tfs, lens
-FROM unmerged_postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
+SELECT container_id, NULL, NULL, NULL, term, chunk_nos, tfs, lens
+FROM unmerged_postings WHERE container_id = ANY(%(container_ids)s) AND term = ANY(%(terms)s)
 """
 
 INLINE_POSTINGS: Final = 50_000
@@ -41,6 +42,22 @@ class PostgresKeywordIndex:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def read(
+        self, queries: Mapping[str, Sequence[str]], *, timeout_seconds: float
+    ) -> ReadPostings:
+        try:
+            # Past the deadline psycopg cancels the statement on the server, too.
+            async with asyncio.timeout(timeout_seconds):
+                terms = list(dict.fromkeys(term for query in queries.values() for term in query))
+                snapshots = await self._snapshots(list(queries), terms)
+                if sum(one.postings for one in snapshots.values()) <= INLINE_POSTINGS:
+                    return _scored(snapshots, terms, queries)
+                return await asyncio.to_thread(_scored, snapshots, terms, queries)
+        except TimeoutError as exc:
+            raise TimedOut(
+                f"the keyword search in {', '.join(queries)} took longer than {timeout_seconds:g} s"
+            ) from exc
+
     async def search(
         self,
         container_id: str,
@@ -50,24 +67,44 @@ class PostgresKeywordIndex:
         timeout_seconds: float,
         allowed: NDArray[np.uint32] | None = None,
     ) -> KeywordHits:
-        try:
-            # Past the deadline psycopg cancels the statement on the server, too.
-            async with asyncio.timeout(timeout_seconds):
-                snapshot = await self._read(container_id, terms)
-                if snapshot.postings <= INLINE_POSTINGS:
-                    return rank(snapshot, terms, k, allowed)
-                return await asyncio.to_thread(rank, snapshot, terms, k, allowed)
-        except TimeoutError as exc:
-            raise TimedOut(
-                f"the keyword search in {container_id} took longer than {timeout_seconds:g} s"
-            ) from exc
+        """``read`` and ``best`` of one container."""
+        read = await self.read({container_id: terms}, timeout_seconds=timeout_seconds)
+        return await read.best(container_id, k, allowed)
 
-    async def _read(self, container_id: str, terms: Sequence[str]) -> Snapshot:
-        parameters = {"container_id": container_id, "terms": list(dict.fromkeys(terms))}
+    async def _snapshots(
+        self, container_ids: Sequence[str], terms: Sequence[str]
+    ) -> dict[str, Snapshot]:
+        parameters = {"container_ids": list(container_ids), "terms": list(terms)}
         async with self._database.reading() as conn:
             cursor = conn.cursor(row_factory=tuple_row, binary=True)
             await cursor.execute(READ, parameters)
-            return _snapshot(await cursor.fetchall())
+            rows: dict[str, list[tuple[Any, ...]]] = {one: [] for one in container_ids}
+            for container_id, *row in await cursor.fetchall():
+                rows[container_id].append(tuple(row))
+        return {container_id: _snapshot(its) for container_id, its in rows.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPostings:
+    """``KeywordAnswers``: the scores of every matching chunk."""
+
+    scored: Mapping[str, ScoredChunks]
+
+    async def best(
+        self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
+    ) -> KeywordHits:
+        scored = self.scored[container_id]
+        if len(scored.chunk_nos) <= INLINE_POSTINGS:
+            return scored.best(k, allowed)
+        return await asyncio.to_thread(scored.best, k, allowed)
+
+
+def _scored(
+    snapshots: Mapping[str, Snapshot], terms: Sequence[str], queries: Mapping[str, Sequence[str]]
+) -> ReadPostings:
+    live = {one: live_postings(snapshot, terms) for one, snapshot in snapshots.items()}
+    together = statistics([(snapshots[one], live[one]) for one in snapshots])
+    return ReadPostings({one: score(live[one], queries[one], together) for one in snapshots})
 
 
 def _snapshot(rows: Sequence[tuple[Any, ...]]) -> Snapshot:

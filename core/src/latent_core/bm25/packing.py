@@ -146,7 +146,7 @@ class Postings:
     def __len__(self) -> int:
         return len(self.tfs)
 
-    def only(self, mask: NDArray[np.bool_]) -> Postings:
+    def only(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Postings:
         return Postings(self.chunk_nos[mask], self.tfs[mask], self.lens[mask])
 
     def pack(self) -> PackedPostings:

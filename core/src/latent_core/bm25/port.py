@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +18,9 @@ class TermUse:
     count: int
     """Number of occurrences in the query."""
     df: int
-    """Live chunks with the term."""
+    """Live chunks with the term, in all containers of the search."""
     idf: float
-    """Its weight; lower than by ``df`` alone for a stop word of one of the container's languages."""
+    """Its weight; lower than by ``df`` alone for a stop word of one of the containers' languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,11 @@ class KeywordHits:
 
     chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float64]
-    """Positive; comparable only within one answer."""
+    """Positive; comparable within one search, also between its containers."""
     matched: int
     """Live, allowed chunks with at least one term, also beyond ``k``."""
     live_chunks: int
+    """Of all containers of the search."""
     terms: tuple[TermUse, ...]
     """The query's distinct terms in its order."""
     rows_read: int
@@ -43,17 +44,22 @@ class KeywordHits:
         return sum(use.count * use.idf for use in self.terms)
 
 
-class KeywordIndex(Protocol):
-    async def search(
-        self,
-        container_id: str,
-        terms: Sequence[str],
-        k: int,
-        *,
-        timeout_seconds: float,
-        allowed: NDArray[np.uint32] | None = None,
+class KeywordAnswers(Protocol):
+    """One query, read from several containers at one moment."""
+
+    async def best(
+        self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
     ) -> KeywordHits:
-        """The best ``k`` chunks with any of ``terms``, only among ``allowed`` if given.
+        """The best ``k`` chunks of a container, only among ``allowed`` if given. Inverse document frequencies and the
+        average length are those of all containers together."""
+        ...
+
+
+class KeywordIndex(Protocol):
+    async def read(
+        self, queries: Mapping[str, Sequence[str]], *, timeout_seconds: float
+    ) -> KeywordAnswers:
+        """Read what the chunks with any of these terms score; ``queries`` maps each container to its terms.
 
         A repeated term counts repeatedly. No terms, or an unknown container: no hits. Raises ``TimedOut`` after the
         deadline and ``Unavailable`` without the store.

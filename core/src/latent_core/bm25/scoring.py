@@ -3,7 +3,8 @@
     score(d) = sum over query terms of  idf · tf / (tf + k1 · (1 - b + b · length / average))
     idf      = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N, average and df count live chunks. A stop word occurs in every chunk of its language without postings: in a
+N, average and df count live chunks, of all containers that one search covers: so scores of one container compare with
+those of another, and a word that is rare in one of them only is not rare. A stop word occurs in every chunk of its language without postings: in a
 container of several languages its df includes them. (Otherwise one English text among Spanish ones would make "de"
 the rarest word.) Contributions are added in the query's order of terms, so that chunks with equal statistics get
 exactly equal scores, ordered by chunk_no.
@@ -49,6 +50,42 @@ class Snapshot:
     def postings(self) -> int:
         return sum(len(row) for rows in self.rows.values() for row in rows)
 
+
+@dataclass(frozen=True, slots=True)
+class LivePostings:
+    """The postings of a search's terms in one container, without dead chunks: those of one term after the other."""
+
+    terms: Sequence[str]
+    found: Postings
+    dfs: Sequence[int]
+    """Live chunks with each of ``terms``."""
+    rows_read: int
+
+    def only(self, terms: Sequence[str]) -> LivePostings:
+        """Those of ``terms``, in this order."""
+        if list(self.terms) == list(terms):
+            return self
+        ends = np.cumsum([0, *self.dfs])
+        at = [self.terms.index(term) for term in terms]
+        places = [np.arange(ends[n], ends[n + 1]) for n in at]
+        chosen = np.concatenate([np.empty(0, np.int64), *places])
+        dfs = [self.dfs[n] for n in at]
+        return LivePostings(terms, self.found.only(chosen), dfs, self.rows_read)
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordStatistics:
+    """What the weights of a search's terms depend on, summed over its containers."""
+
+    live_chunks: int
+    live_length: int
+    languages: Mapping[str, int]
+    dfs: Mapping[str, int]
+
+    @property
+    def average_length(self) -> float:
+        return self.live_length / max(self.live_chunks, 1) or 1.0
+
     def uncounted_df(self, term: str) -> float:
         """Live chunks in whose languages ``term`` is a stop word."""
         if len(self.languages) < 2:
@@ -57,26 +94,17 @@ class Snapshot:
         share = sum(self.languages[language] for language in silent) / sum(self.languages.values())
         return share * self.live_chunks
 
-    def use(self, query_term: tuple[str, int], df: int) -> TermUse:
-        """The weight of a term of the query that ``df`` live chunks contain."""
-        term, count = query_term
+    def use(self, term: str, count: int) -> TermUse:
+        """The weight of a term that the query contains ``count`` times."""
+        df = self.dfs.get(term, 0)
         held = df + self.uncounted_df(term)
         # Statistics that are wrong (doctor says so) must not break the search.
         return TermUse(term, count, df, idf(max(self.live_chunks, held), held))
 
 
-@dataclass(frozen=True, slots=True)
-class _Matches:
-    """Chunks with a term, in chunk_no order, with their scores."""
-
-    chunk_nos: NDArray[np.int64]
-    scores: NDArray[np.float64]
-
-
-def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: ChunkNos | None) -> KeywordHits:
-    """The best ``k`` by BM25, only among ``allowed`` if given."""
-    counts = Counter(terms)
-    held = [snapshot.rows.get(term, ()) for term in counts]
+def live_postings(snapshot: Snapshot, terms: Sequence[str]) -> LivePostings:
+    """The postings of ``terms`` (each once) without those of dead chunks."""
+    held = [snapshot.rows.get(term, ()) for term in terms]
     # All terms in one array, one after the other: a numpy call costs more than a hundred postings.
     found = unpack([row for rows in held for row in rows])
     dfs = [sum(map(len, rows)) for rows in held]
@@ -84,20 +112,59 @@ def rank(snapshot: Snapshot, terms: Sequence[str], k: int, allowed: ChunkNos | N
         owners = np.repeat(np.arange(len(dfs)), dfs)
         live = ~_among(found.chunk_nos, dead)
         found, dfs = found.only(live), np.bincount(owners[live], minlength=len(dfs)).tolist()
-    uses = tuple(map(snapshot.use, counts.items(), dfs))
-    matches = _sum(found, _contributions(snapshot, uses, found))
-    if allowed is not None:
-        kept = np.isin(matches.chunk_nos, allowed.astype(np.int64))
-        matches = _Matches(matches.chunk_nos[kept], matches.scores[kept])
-    best = _best(matches.scores, k)
-    return KeywordHits(
-        chunk_nos=matches.chunk_nos[best],
-        scores=matches.scores[best],
-        matched=len(matches.chunk_nos),
-        live_chunks=snapshot.live_chunks,
-        terms=uses,
-        rows_read=sum(map(len, held)),
+    return LivePostings(terms, found, dfs, sum(map(len, held)))
+
+
+def statistics(parts: Sequence[tuple[Snapshot, LivePostings]]) -> KeywordStatistics:
+    """The statistics of several containers as if they were one."""
+    languages: Counter[str] = Counter()
+    dfs: Counter[str] = Counter()
+    for snapshot, live in parts:
+        languages.update(snapshot.languages)
+        dfs.update(dict(zip(live.terms, live.dfs, strict=True)))
+    return KeywordStatistics(
+        sum(snapshot.live_chunks for snapshot, _ in parts),
+        sum(snapshot.live_length for snapshot, _ in parts),
+        languages,
+        dfs,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredChunks:
+    """Chunks with a term, in chunk_no order, with their scores."""
+
+    chunk_nos: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    uses: tuple[TermUse, ...]
+    live_chunks: int
+    rows_read: int
+
+    def best(self, k: int, allowed: ChunkNos | None = None) -> KeywordHits:
+        """The best ``k``, only among ``allowed`` if given."""
+        chunk_nos, scores = self.chunk_nos, self.scores
+        if allowed is not None:
+            kept = np.isin(chunk_nos, allowed.astype(np.int64))
+            chunk_nos, scores = chunk_nos[kept], scores[kept]
+        best = _best(scores, k)
+        return KeywordHits(
+            chunk_nos=chunk_nos[best],
+            scores=scores[best],
+            matched=len(chunk_nos),
+            live_chunks=self.live_chunks,
+            terms=self.uses,
+            rows_read=self.rows_read,
+        )
+
+
+def score(live: LivePostings, terms: Sequence[str], weighing: KeywordStatistics) -> ScoredChunks:
+    """BM25 of a container's chunks for ``terms``; a repeated term counts repeatedly."""
+    counts = Counter(terms)
+    held = live.only(list(counts))
+    uses = tuple(weighing.use(term, count) for term, count in counts.items())
+    contributions = _contributions(weighing.average_length, uses, held)
+    chunk_nos, scores = _sum(held.found, contributions)
+    return ScoredChunks(chunk_nos, scores, uses, weighing.live_chunks, held.rows_read)
 
 
 def idf(chunks: float, df: float) -> float:
@@ -106,12 +173,11 @@ def idf(chunks: float, df: float) -> float:
 
 
 def _contributions(
-    snapshot: Snapshot, uses: Sequence[TermUse], found: Postings
+    average_length: float, uses: Sequence[TermUse], live: LivePostings
 ) -> NDArray[np.float64]:
-    average = snapshot.live_length / max(snapshot.live_chunks, 1) or 1.0
-    weights = np.repeat([use.count * use.idf for use in uses], [use.df for use in uses])
-    tf = found.tfs.astype(np.float64)
-    norm = found.lens * (K1 * B / average)
+    weights = np.repeat([use.count * use.idf for use in uses], live.dfs)
+    tf = live.found.tfs.astype(np.float64)
+    norm = live.found.lens * (K1 * B / average_length)
     norm += K1 * (1 - B)
     norm += tf
     tf *= weights
@@ -119,16 +185,18 @@ def _contributions(
     return tf
 
 
-def _sum(found: Postings, contributions: NDArray[np.float64]) -> _Matches:
-    """Scores by chunk; contributions are added in order."""
+def _sum(
+    found: Postings, contributions: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Chunks in chunk_no order with their scores; contributions are added in order."""
     first, span = _reach(found.chunk_nos)
     if span > DENSE_FACTOR * len(found):
         distinct, places = np.unique(found.chunk_nos, return_inverse=True)
-        return _Matches(distinct.astype(np.int64), _totals(places, contributions))
+        return distinct.astype(np.int64), _totals(places, contributions)
     scores = _totals(found.chunk_nos - np.uint32(first), contributions)
     # Several times faster than asking the floats themselves.
     matched = np.flatnonzero(scores > 0)
-    return _Matches(matched + first, scores[matched])
+    return matched + first, scores[matched]
 
 
 def _totals(places: NDArray[Any], weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -28,6 +28,7 @@ from latent_core.search.constraints import (
 from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
+from latent_core.search.keywords import QueryKeywords
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
 from latent_core.search.relevance import WordScale
@@ -50,7 +51,7 @@ class ContainerCandidates:
     """Live candidates of one container, one list per channel, and how they were found."""
 
     plan: ContainerPlan
-    lists: dict[str, RankedList] = field(default_factory=dict)
+    lists: dict[str, RankedList[int]] = field(default_factory=dict)
     documents: dict[int, UUID] = field(default_factory=dict)
     """Document of each live candidate, by chunk_no."""
     status: ContainerStatus = field(
@@ -84,13 +85,17 @@ class ContainerSearch:
         plan: SearchPlan,
         part: ContainerPlan,
         vectors: QueryVectors,
+        keywords: QueryKeywords,
+        terms: list[str],
         spent: float = 0.0,
     ) -> None:
-        """``spent``: seconds of its deadline that have already passed."""
+        """``terms``: of the query, in the container's languages. ``spent``: seconds of its deadline that have already
+        passed."""
         self._stores = stores
         self._plan = plan
         self._part = part
         self._vectors = vectors
+        self._keywords = keywords
         self._budget = ContainerBudget.start(plan.deadline_seconds, spent=spent)
         self._constraints, self._exact_constraint = constraints_of(
             part.container.id,
@@ -108,8 +113,7 @@ class ContainerSearch:
             phrases=Phrases.of(quoted(plan.query), ()).literal,
         )
         self.result.status.container_id = part.container.id
-        terms = stores.query_terms(plan.query, part.container.languages)
-        self.result.terms = terms if plan.like is None else plan.like.with_words(terms)
+        self.result.terms = terms
 
     @property
     def finished(self) -> bool:
@@ -152,6 +156,7 @@ class ContainerSearch:
                 "Documents changed during the search; some hits may be missing.",
             )
             return False
+        self._keywords.renew()
         self._round = self._round.again()
         self.result.status.exhausted = False
         return True
@@ -299,9 +304,8 @@ class ContainerSearch:
             return self._matching()
         if name == BM25:
             search = bm25_channel(
-                self._stores.keywords,
+                self._keywords,
                 self._part.container,
-                self.result.terms,
                 depth,
                 scope.allowed,
                 self._budget.channels.remaining(),
@@ -411,10 +415,10 @@ class ContainerSearch:
         return live
 
 
-def _live_only(candidates: ChannelCandidates, live: Mapping[int, UUID]) -> RankedList:
+def _live_only(candidates: ChannelCandidates, live: Mapping[int, UUID]) -> RankedList[int]:
     pairs = [
         (o, s)
         for o, s in zip(candidates.chunk_nos.tolist(), candidates.scores.tolist(), strict=True)
         if o in live
     ]
-    return RankedList(chunk_nos=[o for o, _ in pairs], scores=[s for _, s in pairs])
+    return RankedList([o for o, _ in pairs], [s for _, s in pairs])

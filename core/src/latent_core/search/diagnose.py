@@ -66,7 +66,7 @@ def _scores(channel: str, retrieved: Sequence[ContainerCandidates]) -> list[Stag
         for r in retrieved
         if (ranked := r.lists.get(channel))
         for rank, (chunk_no, score) in enumerate(
-            zip(ranked.chunk_nos[:SHOWN], ranked.scores[:SHOWN], strict=True), start=1
+            zip(ranked.keys[:SHOWN], ranked.scores[:SHOWN], strict=True), start=1
         )
     ]
 

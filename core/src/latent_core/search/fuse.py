@@ -1,4 +1,4 @@
-"""Fusion: several ranked lists of one container become one, with scores in 0..1.
+"""Fusion: the ranked lists of several channels become one, with scores in 0..1.
 
 - RRF (Cormack, Clarke, Büttcher, SIGIR 2009): ``sum w / (k + rank)``, ranks from 1, divided by the
   largest sum that the lists could give, never by the best hit of the query.
@@ -8,8 +8,8 @@
   that distance separates certain hits from uncertain ones.
 - auto: shares of what each channel can give (``latent_core.search.shares``), weighted mean.
 
-Every container's best hit has rank 1 in its own lists. So in a search of several containers the cosines of one
-embedding model are ranked together (``ranked_together``); BM25 scores depend on the container's own word counts.
+A search of several containers has one list per channel (``latent_core.search.merge``), so a container whose best hit is
+poor has no hit of rank 1.
 
 Lists are fused after the join on the live generation, so dead chunks never shift a rank.
 """
@@ -17,8 +17,8 @@ Lists are fused after the join on the live generation, so dead chunks never shif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, NamedTuple, assert_never
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar, assert_never
 
 import numpy as np
 
@@ -30,26 +30,28 @@ ABOVE: Final = 10.0
 """Sigmas around a list's mean. Of a hundred scores none is more than ten above it."""
 
 
+Key = TypeVar("Key", int, tuple[str, int])
+"""A candidate: its chunk_no in a container, or container and chunk_no."""
+
+
 @dataclass(frozen=True, slots=True)
-class RankedList:
-    """One channel's candidates, best first; each chunk_no at most once."""
+class RankedList(Generic[Key]):
+    """One channel's candidates, best first; each once."""
 
-    chunk_nos: Sequence[int]
+    keys: Sequence[Key]
     scores: Sequence[float]
-    ranks: Sequence[int] | None = None
-    """Ranks among the candidates of several containers, from 1; None: their places in this list."""
 
 
-class FusedCandidate(NamedTuple):
-    chunk_no: int
+class FusedCandidate(NamedTuple, Generic[Key]):
+    key: Key
     score: float
     """0..1"""
     rrf: float
     """The tie-break."""
 
 
-def fuse(lists: Mapping[str, RankedList], how: Fusion) -> list[FusedCandidate]:
-    """Fuse the lists that answered, best first; ties by RRF, then by chunk_no."""
+def fuse(lists: Mapping[str, RankedList[Key]], how: Fusion) -> list[FusedCandidate[Key]]:
+    """Fuse the lists that answered, best first; ties by RRF, then by key."""
     weights = {name: how.weights.get(name, 1.0) for name in lists}
     rrf = _rrf(lists, weights, how.k)
     match how.method:
@@ -63,34 +65,20 @@ def fuse(lists: Mapping[str, RankedList], how: Fusion) -> list[FusedCandidate]:
             scores = _auto(lists, {name: weight_of(name, how.weights) for name in lists})
         case _:
             assert_never(how.method)
-    fused = [FusedCandidate(chunk_no, scores.get(chunk_no, 0.0), rrf[chunk_no]) for chunk_no in rrf]
-    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.chunk_no))
+    fused = [FusedCandidate(key, scores.get(key, 0.0), rrf[key]) for key in rrf]
+    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.key))
 
 
-def ranked_together(lists: Sequence[RankedList]) -> list[RankedList]:
-    """The lists with ranks among all their candidates, for lists whose scores can be compared."""
-    if len(lists) < 2:
-        return list(lists)
-    falling = np.sort(-np.concatenate([np.asarray(one.scores, np.float64) for one in lists]))
-    return [
-        replace(
-            one,
-            ranks=(1 + np.searchsorted(falling, -np.asarray(one.scores, np.float64))).tolist(),
-        )
-        for one in lists
-    ]
-
-
-def _rrf(lists: Mapping[str, RankedList], weights: Mapping[str, float], k: int) -> dict[int, float]:
+def _rrf(
+    lists: Mapping[str, RankedList[Key]], weights: Mapping[str, float], k: int
+) -> dict[Key, float]:
     attainable = sum(weights.values()) / (k + 1)
-    sums: dict[int, float] = {}
+    sums: dict[Key, float] = {}
     for name in sorted(lists):
-        ranked = lists[name]
-        ranks = ranked.ranks or range(1, len(ranked.chunk_nos) + 1)
-        for rank, chunk_no in zip(ranks, ranked.chunk_nos, strict=True):
-            sums[chunk_no] = sums.get(chunk_no, 0.0) + weights[name] / (k + rank)
+        for rank, key in enumerate(lists[name].keys, start=1):
+            sums[key] = sums.get(key, 0.0) + weights[name] / (k + rank)
     return (
-        {chunk_no: total / attainable for chunk_no, total in sums.items()}
+        {key: total / attainable for key, total in sums.items()}
         if attainable
         else dict.fromkeys(sums, 0.0)
     )
@@ -98,21 +86,19 @@ def _rrf(lists: Mapping[str, RankedList], weights: Mapping[str, float], k: int) 
 
 def _mean(
     normalised: Mapping[str, Sequence[float]],
-    lists: Mapping[str, RankedList],
+    lists: Mapping[str, RankedList[Key]],
     weights: Mapping[str, float],
-) -> dict[int, float]:
+) -> dict[Key, float]:
     total = sum(weights.values())
-    sums: dict[int, float] = {}
+    sums: dict[Key, float] = {}
     for name in sorted(lists):
-        for chunk_no, score in zip(lists[name].chunk_nos, normalised[name], strict=True):
-            sums[chunk_no] = sums.get(chunk_no, 0.0) + weights[name] * score
-    return (
-        {chunk_no: s / total for chunk_no, s in sums.items()} if total else dict.fromkeys(sums, 0.0)
-    )
+        for key, score in zip(lists[name].keys, normalised[name], strict=True):
+            sums[key] = sums.get(key, 0.0) + weights[name] * score
+    return {key: s / total for key, s in sums.items()} if total else dict.fromkeys(sums, 0.0)
 
 
-def _auto(lists: Mapping[str, RankedList], weights: Mapping[str, float]) -> dict[int, float]:
-    sums = {chunk_no: 0.0 for ranked in lists.values() for chunk_no in ranked.chunk_nos}
+def _auto(lists: Mapping[str, RankedList[Key]], weights: Mapping[str, float]) -> dict[Key, float]:
+    sums = {key: 0.0 for ranked in lists.values() for key in ranked.keys}
     total = sum(weights.values())
     if not total:
         return sums
@@ -120,9 +106,9 @@ def _auto(lists: Mapping[str, RankedList], weights: Mapping[str, float]) -> dict
     for name in sorted(lists):
         shares, missing = shares_of(name, lists[name].scores)
         floor += weights[name] * missing
-        for chunk_no, share in zip(lists[name].chunk_nos, shares, strict=False):
-            sums[chunk_no] += weights[name] * (share - missing)
-    return {chunk_no: (floor + above) / total for chunk_no, above in sums.items()}
+        for key, share in zip(lists[name].keys, shares, strict=False):
+            sums[key] += weights[name] * (share - missing)
+    return {key: (floor + above) / total for key, above in sums.items()}
 
 
 def _min_max(scores: Sequence[float]) -> list[float]:

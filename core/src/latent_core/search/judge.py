@@ -138,5 +138,5 @@ async def _judge_of(scales: CosineScales, retrieved: ContainerCandidates) -> Rel
     )
 
 
-def _scores(ranked: RankedList | None) -> dict[int, float]:
-    return dict(zip(ranked.chunk_nos, ranked.scores, strict=True)) if ranked is not None else {}
+def _scores(ranked: RankedList[int] | None) -> dict[int, float]:
+    return dict(zip(ranked.keys, ranked.scores, strict=True)) if ranked is not None else {}

@@ -234,9 +234,9 @@ def source_path(uri: str) -> str:
 def _why(retrieved: ContainerCandidates, row: HitRow, pages: HitPages) -> list[Reason]:
     reasons: list[Reason] = []
     for channel, ranked in sorted(retrieved.lists.items()):
-        if row.chunk_no not in ranked.chunk_nos:
+        if row.chunk_no not in ranked.keys:
             continue
-        at = ranked.chunk_nos.index(row.chunk_no)
+        at = ranked.keys.index(row.chunk_no)
         reason = Reason(channel=channel, rank=at + 1, score=round(ranked.scores[at], 6))
         reasons += _exactly(reason, retrieved, row, pages) if channel == EXACT else [reason]
     return reasons

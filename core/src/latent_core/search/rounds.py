@@ -9,11 +9,11 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.bm25.port import KeywordIndex
 from latent_core.db.containers import Container
 from latent_core.db.documents.chunks import AllowedChunks
 from latent_core.domain.chunk import Vector
 from latent_core.search.constraints import Constraint
+from latent_core.search.keywords import QueryKeywords
 from latent_core.search.plan import DEPTH, MAX_DEPTH
 from latent_core.search.relevance import WordScale
 from latent_core.vectors.port import VectorIndex
@@ -51,18 +51,15 @@ async def vector_channel(
 
 
 async def bm25_channel(
-    index: KeywordIndex,
+    keywords: QueryKeywords,
     container: Container,
-    terms: Sequence[str],
     depth: int,
     allowed: AllowedChunks | None,
     timeout_seconds: float,
 ) -> ChannelCandidates:
-    """Best chunks by BM25 over the container's live chunks."""
+    """Best chunks by BM25 over the live chunks of all containers of the search."""
     chunk_nos = None if allowed is None else allowed.chunk_nos.astype(np.uint32)
-    hits = await index.search(
-        container.id, terms, depth, timeout_seconds=timeout_seconds, allowed=chunk_nos
-    )
+    hits = await keywords.best(container.id, depth, timeout_seconds, chunk_nos)
     words = WordScale(hits.attainable, len(hits.terms)) if hits.terms else None
     return ChannelCandidates(
         hits.chunk_nos, hits.scores, exhausted=len(hits.chunk_nos) < depth, words=words

@@ -17,12 +17,21 @@ from latent_core.search.container_search import ContainerCandidates, ContainerSe
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
 from latent_core.search.facets import FacetCounts, FacetField, count_facets, facet_fields
-from latent_core.search.fuse import RankedList, fuse, ranked_together
 from latent_core.search.hydrate import HydratedRows, hydrate
 from latent_core.search.judge import judge
+from latent_core.search.keywords import QueryKeywords
 from latent_core.search.like import LikeSource
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
-from latent_core.search.plan import VECTOR, SearchPlan, SearchTarget, cursor_at, make_plan
+from latent_core.search.merge import fused
+from latent_core.search.plan import (
+    BM25,
+    VECTOR,
+    ContainerPlan,
+    SearchPlan,
+    SearchTarget,
+    cursor_at,
+    make_plan,
+)
 from latent_core.search.ranking import (
     RERANK_SECONDS,
     Group,
@@ -143,6 +152,11 @@ class SearchService:
         )
         timings.lap("plan")
         order = SearchOrder(self.stores, plan)
+        terms = {part.container.id: self._terms(plan, part) for part in plan.containers}
+        keywords = QueryKeywords(
+            self.stores.keywords,
+            {part.container.id: terms[part.container.id] for part in _with_channel(plan, BM25)},
+        )
         try:
             waited = await vectors.from_remote(
                 _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
@@ -150,13 +164,16 @@ class SearchService:
             async with self.limiter.slot(exact=plan.matcher is not None) as slot:
                 timings.lap("turn")
                 searches = [
-                    ContainerSearch(self.stores, plan, part, vectors, waited)
+                    ContainerSearch(
+                        self.stores, plan, part, vectors, keywords, terms[part.container.id], waited
+                    )
                     for part in plan.containers
                 ]
                 with deadline(_postgres_seconds(plan, order)):
                     page, retrieved = await self._rounds(plan, searches, order, timings, slot)
                 facets = await self._facets(fields, plan, searches, timings)
         finally:
+            await keywords.close()
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
         if order.milliseconds:
@@ -168,6 +185,10 @@ class SearchService:
             answer = _with_image(answer, image)
         self._measure(retrieved, timings)
         return answer
+
+    def _terms(self, plan: SearchPlan, part: ContainerPlan) -> list[str]:
+        terms = self.stores.query_terms(plan.query, part.container.languages)
+        return terms if plan.like is None else plan.like.with_words(terms)
 
     async def _facets(
         self,
@@ -322,7 +343,11 @@ async def _bounded(search: ContainerSearch, needed: int, plan: SearchPlan) -> Co
 
 def _by_meaning(plan: SearchPlan) -> list[Container]:
     """Containers with the vector channel."""
-    return [part.container for part in plan.containers if VECTOR in part.channels]
+    return [part.container for part in _with_channel(plan, VECTOR)]
+
+
+def _with_channel(plan: SearchPlan, channel: str) -> list[ContainerPlan]:
+    return [part for part in plan.containers if channel in part.channels]
 
 
 async def _ordered(
@@ -333,43 +358,11 @@ async def _ordered(
 ) -> list[RankedCandidate]:
     """The ranked candidates. While a remote reranker works, the search holds no slot; afterwards it waits up to
     ``slot_seconds`` for one."""
-    lists = _comparable(retrieved)
-    candidates = [
-        c for r, ranked in zip(retrieved, lists, strict=True) for c in _candidates(r, ranked)
-    ]
+    candidates = fused(retrieved)
     if not order.asks_reranker:
         return await order.of(candidates)
     async with slot.released(slot_seconds):
         return await order.of(candidates)
-
-
-def _comparable(retrieved: Sequence[ContainerCandidates]) -> list[Mapping[str, RankedList]]:
-    """The lists of each container; those of the vector channel are ranked together with the other containers' of the
-    same embedding model."""
-    lists = [dict(r.lists) for r in retrieved]
-    by_model: dict[tuple[str, str], list[int]] = {}
-    for at, r in enumerate(retrieved):
-        if VECTOR in r.lists:
-            space = r.plan.container.space
-            by_model.setdefault((space.embedder, space.version), []).append(at)
-    for places in by_model.values():
-        together = ranked_together([lists[at][VECTOR] for at in places])
-        for at, ranked in zip(places, together, strict=True):
-            lists[at][VECTOR] = ranked
-    return list(lists)
-
-
-def _candidates(
-    retrieved: ContainerCandidates, lists: Mapping[str, RankedList]
-) -> list[RankedCandidate]:
-    fused = fuse(lists, retrieved.plan.fusion)
-    container = retrieved.plan.container.id
-    return [
-        RankedCandidate(
-            container, f.chunk_no, retrieved.documents[f.chunk_no], f.score, f.score, rrf=f.rrf
-        )
-        for f in fused
-    ]
 
 
 def _restart_changed(searches: Sequence[ContainerSearch], vanished: Set[str]) -> bool:
