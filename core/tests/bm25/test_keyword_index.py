@@ -340,3 +340,38 @@ async def test_under_writes_and_compactions_every_answer_is_that_of_one_committe
             group.create_task(search_on(database, history, writer))
     hits = await search(database, WORDS, 100)
     assert_same(hits, history.states[-1].search(WORDS, 100))
+
+
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    texts=st.lists(st.tuples(st.integers(0, 2), TEXT), min_size=1, max_size=12),
+    terms=QUERY,
+)
+async def test_several_containers_are_ranked_as_if_their_chunks_were_one_container_s(
+    database: Database, texts: list[tuple[int, list[str]]], terms: list[str]
+) -> None:
+    scene = next(NUMBERS)
+    names = [f"union-{scene}-{n}" for n in range(3)]
+    chunks = [(names[at], chunk(no, " ".join(text))) for no, (at, text) in enumerate(texts)]
+    for name in names:
+        await publish(database, [c for its, c in chunks if its == name], name)
+    answers = await PostgresKeywordIndex(database).read(
+        dict.fromkeys(names, terms), timeout_seconds=TIMEOUT
+    )
+    together = NaiveBM25(c for _, c in chunks).search(terms, 100)
+    for name in names:
+        its = {c.chunk_no for where, c in chunks if where == name}
+        assert_same(await answers.best(name, 100), [pair for pair in together if pair[0] in its])
+
+
+async def test_each_container_is_searched_for_its_own_terms(database: Database) -> None:
+    await publish(database, [chunk(1, "oak elm")], "own-terms-a")
+    await publish(database, [chunk(1, "oak elm")], "own-terms-b")
+    answers = await PostgresKeywordIndex(database).read(
+        {"own-terms-a": ["oak"], "own-terms-b": ["elm", "absent"]}, timeout_seconds=TIMEOUT
+    )
+    first, second = await answers.best("own-terms-a", 5), await answers.best("own-terms-b", 5)
+    assert [use.term for use in first.terms] == ["oak"]
+    assert [(use.term, use.df) for use in second.terms] == [("elm", 2), ("absent", 0)]

@@ -65,3 +65,15 @@ class KeywordIndex(Protocol):
         deadline and ``Unavailable`` without the store.
         """
         ...
+
+    async def search(
+        self,
+        container_id: str,
+        terms: Sequence[str],
+        k: int,
+        *,
+        timeout_seconds: float,
+        allowed: NDArray[np.uint32] | None = None,
+    ) -> KeywordHits:
+        """``read`` and ``best`` of one container."""
+        ...

@@ -1,0 +1,93 @@
+"""Merging the channels of several containers: whose hit comes first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from latent_core.domain.manifest.model import Fusion, FusionMethod
+from latent_core.search.fuse import RankedList
+from latent_core.search.merge import fused, merged
+
+
+def container(name: str, model: str = "local") -> Any:
+    return SimpleNamespace(id=name, space=SimpleNamespace(embedder=model, lineage="1"))
+
+
+def retrieved(
+    name: str, fusion: Fusion = Fusion(), model: str = "local", **lists: dict[int, float]
+) -> Any:
+    documents: dict[int, UUID] = {no: uuid4() for scores in lists.values() for no in scores}
+    return SimpleNamespace(
+        plan=SimpleNamespace(container=container(name, model), fusion=fusion),
+        lists={
+            channel: RankedList(list(scores), list(scores.values()))
+            for channel, scores in lists.items()
+        },
+        documents=documents,
+    )
+
+
+def order(*found: Any) -> list[tuple[str, int]]:
+    return [(c.container_id, c.chunk_no) for c in fused(found)]
+
+
+@pytest.mark.parametrize("method", [FusionMethod.RRF, FusionMethod.DBSF, FusionMethod.AUTO])
+def test_the_best_hit_of_a_container_about_something_else_comes_after_the_right_ones(
+    method: FusionMethod,
+) -> None:
+    how = Fusion(method=method)
+    right = retrieved("right", how, bm25={1: 9.0, 2: 7.0}, vector={1: 0.8, 2: 0.7})
+    other = retrieved("other", how, bm25={1: 1.0}, vector={1: 0.2})
+    assert order(other, right) == [("right", 1), ("right", 2), ("other", 1)]
+
+
+def test_one_container_is_fused_as_before() -> None:
+    alone = retrieved("a", bm25={3: 2.0, 1: 1.0}, vector={1: 0.9, 3: 0.8})
+    assert order(alone) == [("a", 1), ("a", 3)]
+    assert fused([alone])[0].score == pytest.approx((1 / 61 + 1 / 62) / (2 / 61))
+
+
+def test_each_container_keeps_its_weights() -> None:
+    foreign = Fusion(weights={"vector": 0.01})
+    words = retrieved("foreign", foreign, bm25={1: 9.0}, vector={2: 0.9})
+    meaning = retrieved("english", bm25={2: 8.0}, vector={2: 0.5})
+    assert order(words, meaning) == [("foreign", 1), ("english", 2), ("foreign", 2)]
+
+
+def test_a_container_whose_channel_failed_competes_with_the_others() -> None:
+    failed = retrieved("failed", bm25={1: 9.0})
+    whole = retrieved("whole", bm25={1: 5.0}, vector={1: 0.6})
+    assert {c.container_id: c.score for c in fused([failed, whole])}["failed"] == pytest.approx(1.0)
+
+
+def test_the_order_of_the_containers_does_not_matter() -> None:
+    one = retrieved("a", bm25={1: 3.0, 2: 2.0}, vector={2: 0.5})
+    two = retrieved("b", bm25={1: 3.0}, vector={1: 0.5, 4: 0.4})
+    assert order(one, two) == order(two, one)
+
+
+def test_cosines_of_one_model_are_compared_as_they_are() -> None:
+    lists = merged(
+        [
+            (container("a"), {"vector": RankedList([1, 2], [0.9, 0.1])}),
+            (container("b"), {"vector": RankedList([1], [0.5])}),
+        ]
+    )
+    assert lists["vector"].keys == [("a", 1), ("b", 1), ("a", 2)]
+    assert lists["vector"].scores == [0.9, 0.5, 0.1]
+
+
+def test_cosines_of_different_models_are_compared_by_how_far_they_stand_out() -> None:
+    high = {n: 0.80 + 0.001 * n for n in range(20)}
+    low = {n: 0.10 + 0.001 * n for n in range(19)} | {99: 0.60}
+    lists = merged(
+        [
+            (container("high", "e5"), {"vector": RankedList(list(high), list(high.values()))}),
+            (container("low"), {"vector": RankedList(list(low), list(low.values()))}),
+        ]
+    )
+    assert lists["vector"].keys[0] == ("low", 99)
