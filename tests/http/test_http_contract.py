@@ -14,10 +14,36 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Debug, Manifest
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
 from tests.conftest import DIMS
+from tests.support.contracts.http_v1 import (
+    ADD,
+    CONTAINER,
+    DESCRIBE,
+    DIAGNOSTICS,
+    ENVELOPE,
+    EXPORT,
+    HEALTH,
+    HIT,
+    ISSUE,
+    ISSUE_CODES,
+    LIST,
+    MCP_TOOLS,
+    PDF_STATUS,
+    PDF_STATUSES,
+    PROVENANCE,
+    READINESS,
+    REFRESH,
+    SEARCH,
+    STAGE_SCORES,
+    TIMINGS_MS,
+    TOOL,
+    Call,
+    answer_differences,
+    tool_differences,
+)
 from tests.support.harness.installation import Installation
 from tests.support.servers.embedding_server import EmbeddingServer
 
@@ -27,6 +53,7 @@ AGENT = "agent:guest"
 CAPACITY = 4000
 """Bytes a day that a guest may upload."""
 REQUESTS = 30
+WICK = b"# Lamp\n\nThe wick is trimmed at dusk.\n"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -44,7 +71,9 @@ async def installation(
     try:
         async with one.client() as client:
             await client.create(manifest("notes"))
-            await add(client, "notes", b"# Lamp\n\nThe wick is trimmed at dusk.\n")
+            await add(client, "notes", WICK)
+            await client.create(with_diagnostics(manifest("tables")))
+            await add(client, "tables", WICK)
         yield one
     finally:
         await one.stop()
@@ -60,6 +89,11 @@ def manifest(container_id: str) -> Manifest:
             "acl": {"roles": {"owner": ["local:you", AGENT], "reader": ["*"]}},
         }
     )
+
+
+def with_diagnostics(plain: Manifest) -> Manifest:
+    retrieval = plain.retrieval.model_copy(update={"debug": Debug(return_diagnostics=True)})
+    return plain.model_copy(update={"retrieval": retrieval})
 
 
 async def add(client: AsyncClient, container_id: str, data: bytes) -> Any:
@@ -245,3 +279,88 @@ async def test_the_served_schema_says_what_the_routes_do(http: httpx.AsyncClient
     assert schema["openapi"].startswith("3.1")
     add_source = schema["paths"]["/v1/containers/add"]["post"]
     assert {"401", "413", "429", "507"} <= set(add_source["responses"])
+
+
+async def contracted(
+    http: httpx.AsyncClient, call: Call, given: dict[str, Any] | None = None, status: int = 200
+) -> dict[str, Any]:
+    """The answer of a call, which has what the contract's table names."""
+    if call.method == "GET":
+        answer = await http.get(call.path, params=given)
+    else:
+        answer = await http.post(call.path, json=given)
+    assert answer.status_code == status, answer.text
+    body: dict[str, Any] = answer.json()
+    expected = {**(ENVELOPE if call.is_enveloped else {}), **call.answers[status]}
+    assert answer_differences(body, expected, call.path) == []
+    for issue in body.get("issues", ()):
+        assert answer_differences(issue, ISSUE) == []
+        assert issue["code"] in ISSUE_CODES
+    return body
+
+
+async def test_every_call_of_the_contract_answers_what_its_table_names(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "lamp.md"
+        path.write_bytes(WICK)
+        upload = await client.upload("tables", path)
+    source = {"container_id": "tables", "file_ref": upload.file_ref, "modality": "text"}
+    added = await contracted(http, ADD, source, 202)
+    assert added["status"] == "queued"
+    await client.wait([added["job_id"]], timeout_seconds=60)
+
+    for one in (await contracted(http, LIST))["containers"]:
+        assert answer_differences(one, CONTAINER) == []
+    await contracted(http, DESCRIBE, {"container_id": "tables"})
+    assert (await contracted(http, HEALTH))["status"] == "ok"
+    ready = await contracted(http, READINESS)
+    assert set(ready["services"]) >= {"postgres", "qdrant", "minio"}
+    for tool in (tools := (await contracted(http, MCP_TOOLS))["tools"]):
+        assert answer_differences(tool, TOOL) == []
+    assert tool_differences(tools) == []
+    for pdf in (await contracted(http, PDF_STATUSES))["documents"]:
+        assert answer_differences(pdf, PDF_STATUS) == []
+
+
+async def test_a_search_answers_what_the_contract_s_tables_name(http: httpx.AsyncClient) -> None:
+    defaults = {
+        name: parameter.default
+        for name, parameter in SEARCH.parameters.items()
+        if parameter.default is not None
+    }
+    request = {"containers": ["tables"], "query": "wick", "top_k": 5}
+    found = await contracted(http, SEARCH, {**request, **defaults})
+    assert (found["partial"], found["issues"]) == (False, [])
+    assert found["hits"]
+    for hit in found["hits"]:
+        assert answer_differences(hit, HIT) == []
+        assert answer_differences(hit["provenance"], PROVENANCE) == []
+        assert (len(hit["offsets"]), hit["timestamps"]) == (2, [])
+    diagnostics = found["diagnostics"]
+    assert answer_differences(diagnostics, DIAGNOSTICS) == []
+    assert answer_differences(diagnostics["stage_scores"], STAGE_SCORES) == []
+    assert answer_differences(diagnostics["timings_ms"], TIMINGS_MS) == []
+    bare = await contracted(http, SEARCH, request)
+    assert [hit["chunk_id"] for hit in bare["hits"]] == [hit["chunk_id"] for hit in found["hits"]]
+    quiet = await contracted(http, SEARCH, {**request, "containers": ["notes"]})
+    assert quiet["diagnostics"] is None
+    nothing = await contracted(http, SEARCH, {**request, "filters": {"path": "none"}})
+    assert [issue["code"] for issue in nothing["issues"]] == ["NO_HITS"]
+
+
+async def test_jobs_of_the_contract_have_ids_as_strings_and_a_refresh_is_parallel(
+    http: httpx.AsyncClient, client: AsyncClient
+) -> None:
+    container = {"container_id": "tables"}
+    dry = await http.post(REFRESH.path, json={**container, "dry_run": True})
+    assert (dry.status_code, dry.json()["plan"]["strategy"]) == (200, "parallel")
+    queued = await contracted(http, REFRESH, container, 202)
+    await client.wait([queued["job_id"]], timeout_seconds=120)
+    exporting = await contracted(http, EXPORT, container, 202)
+    (job,) = await client.wait([exporting["job_id"]], timeout_seconds=120)
+    listed = (await http.get(f"/v1/jobs/{exporting['job_id']}")).json()["job"]
+    assert listed["job_id"] == exporting["job_id"] == str(job.job_id)
+    ready = await contracted(http, EXPORT, container)
+    assert ready["url"].startswith("http")
