@@ -10,8 +10,15 @@ from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, Retrieval, SearchMode
-from latent_core.search.plan import CODE_WEIGHT, FOREIGN_WEIGHT, ContainerPlan, is_foreign
+from latent_core.search.plan import (
+    CODE_WEIGHT,
+    FOREIGN_WEIGHT,
+    ContainerPlan,
+    is_foreign,
+    make_plan,
+)
 from latent_core.wire.containers import ContainerState
+from latent_core.wire.search import SearchRequest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPANISH = {"spanish": 9, "english": 2}
@@ -91,6 +98,20 @@ def test_auto_counts_places_between_words_and_pictures() -> None:
     assert fusion_of(seeing, by_picture=True) == Fusion()
     texts = container("local", {"english": 9}, auto)
     assert fusion_of(texts, mode=SearchMode.CROSSMODAL) == auto
+
+
+def test_containers_with_different_methods_are_fused_by_places() -> None:
+    auto = Fusion(method=FusionMethod.AUTO, weights={"exact": 2.0})
+    one, other = container("local", {}, auto), container("local", {})
+
+    def methods(*chosen: Container, requested: Fusion | None = None) -> list[Fusion]:
+        request = SearchRequest(query="lamp", top_k=5, fusion=requested)
+        by_id = {f"c{n}": c for n, c in enumerate(chosen)}
+        return [part.fusion for part in make_plan(request, by_id, list(by_id), 2.0).containers]
+
+    assert methods(one, one) == [auto, auto]
+    assert methods(one, other) == [Fusion(weights={"exact": 2.0}), Fusion()]
+    assert methods(one, other, requested=auto) == [auto, auto]
 
 
 def test_others_are_fused_as_they_were() -> None:

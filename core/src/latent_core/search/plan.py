@@ -264,12 +264,25 @@ def _container_plans(
             condition,
             pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
             by_picture=seen and _reads_images(c),
-            requested_fusion=request.fusion,
+            requested_fusion=fusion,
             requested_marks=request.mark_weak,
         )
-        for c, mode, node, condition in zip(chosen, modes, nodes, filters.conditions, strict=True)
+        for c, mode, node, condition, fusion in zip(
+            chosen, modes, nodes, filters.conditions, _fusions(request, chosen), strict=True
+        )
     )
     return plans, filters.shown
+
+
+def _fusions(request: SearchRequest, chosen: Sequence[Container]) -> list[Fusion]:
+    """The fusion of each container. Scores of different methods do not compare, so containers with different ones are
+    fused by the method of the contract."""
+    if request.fusion is not None:
+        return [request.fusion] * len(chosen)
+    own = [c.manifest.retrieval.fusion for c in chosen]
+    if len({how.method for how in own}) < 2:
+        return own
+    return [how.model_copy(update={"method": Fusion().method}) for how in own]
 
 
 def _shows_diagnostics(request: SearchRequest, chosen: Sequence[Container]) -> bool:
