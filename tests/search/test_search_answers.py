@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 import pytest_asyncio
 
@@ -20,6 +21,11 @@ from tests.support.servers.rerank_server import RerankServer
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NOTES = 23
+TINY = "yd"
+RUSSIAN = "гора стол огонь сегодня лес осень небо земля"  # noqa: RUF001 - its letters are meant
+DAMAGED = RUSSIAN.encode().decode("latin-1")
+"""Two texts whose vectors happen to be near those of ``THIN_QUERY``."""
+THIN_QUERY = "harbour lights maintenance"
 
 
 def own_words(number: int) -> str:
@@ -58,6 +64,18 @@ async def stocked(
                 f"# Part {n}\n\nThe {n}th part tells of herrings." for n in range(5)
             )
             await ingest(client, "notes", "parts.md", parts.encode())
+            await client.create(manifest("thin"))
+            records = [
+                *(f"Note {n} describes ropes. {own_words(n)}" for n in range(20)),
+                "The harbour keeps its own tide tables and moorings for ships of every size.",
+                TINY,
+                DAMAGED,
+            ]
+            lines = [
+                orjson.dumps({"_id": str(n), "title": "", "text": text})
+                for n, text in enumerate(records)
+            ]
+            await ingest(client, "thin", "records.jsonl", b"\n".join(lines))
             for container in ("fresh", "sorted"):
                 for year in (2010, 2026, 2018):
                     text = f"The lamp of {year} burns. {own_words(year)}"
@@ -267,3 +285,26 @@ async def test_min_score_that_nothing_reaches_says_so_and_what_the_best_has(
         "/v1/search", json={"containers": ["notes"], "top_k": 5, "query": "fog", "min_score": 1.5}
     )
     assert refused.status_code == 400
+
+
+async def test_tiny_and_damaged_texts_follow_all_others_unless_they_are_relevant(
+    http: httpx.AsyncClient,
+) -> None:
+    for mode in ("semantic", "hybrid"):
+        shown: list[str] = []
+        cursor = None
+        for _ in range(10):
+            page = await ask(http, "thin", query=THIN_QUERY, mode=mode, cursor=cursor)
+            shown += [hit["snippet"] for hit in page["hits"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert len(shown) == len(set(shown)) == 23
+        assert shown[-2:] == [TINY, DAMAGED], mode
+        whole = await ask(http, "thin", query=THIN_QUERY, mode=mode, top_k=50)
+        assert [hit["snippet"] for hit in whole["hits"]] == shown
+        assert [hit["score"] for hit in whole["hits"]] == sorted(
+            (hit["score"] for hit in whole["hits"]), reverse=True
+        )
+    by_word = await ask(http, "thin", query=TINY)
+    assert by_word["hits"][0]["snippet"] == TINY

@@ -12,6 +12,7 @@ from uuid import UUID
 from latent_core.db.connection import deadline
 from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
 from latent_core.search.diagnose import diagnose
@@ -43,6 +44,7 @@ from latent_core.search.ranking import (
 )
 from latent_core.search.readable import Readable, SearchStores
 from latent_core.search.render import LinkSigner, render, with_neighbours
+from latent_core.search.thin_text import demote_thin, is_suspect, is_thin
 from latent_core.search.time_budget import (
     CHANNELS,
     GRACE_SECONDS,
@@ -96,6 +98,8 @@ class HitPage:
     next_offset: int | None = None
     vanished: set[str] = field(default_factory=set)
     """Containers with a hit that vanished before hydration."""
+    has_thin: bool = False
+    """A thin text is shown that would lose its place."""
     issues: list[Issue] = field(default_factory=list)
     """Of ``min_score``."""
 
@@ -227,14 +231,8 @@ class SearchService:
             timings.lap("retrieve")
             candidates = await _ordered(order, retrieved, slot, plan.deadline_seconds)
             judged = await judge(self.stores.cosine_scales, retrieved, candidates, plan.min_score)
-            groups = group(
-                judged.candidates,
-                by_document=plan.dedup,
-                passages=plan.passages,
-                head=plan.offset + plan.top_k,
-            )
             timings.lap("fuse")
-            page = await self._page(plan, groups, retrieved)
+            page = await self._demoting_page(plan, judged.candidates, retrieved)
             page.issues = judged.issues(plan.min_score)
             timings.lap("hydrate")
             if _restart_changed(searches, page.vanished):
@@ -249,6 +247,22 @@ class SearchService:
                 self.stores.db, page.documents, page.positions, plan.neighbours
             )
         return page, retrieved
+
+    async def _demoting_page(
+        self,
+        plan: SearchPlan,
+        candidates: Sequence[RankedCandidate],
+        retrieved: Sequence[ContainerCandidates],
+    ) -> HitPage:
+        """The page, with thin texts after all others. A reranker has read the texts itself."""
+        containers = {r.plan.container.id: r.plan.container for r in retrieved}
+        if plan.offset and not plan.rerank.head:
+            candidates = await demote_thin(self.stores.db, candidates, containers)
+        page = await self._page(plan, _grouped(plan, candidates), retrieved)
+        if page.has_thin and not plan.offset and not plan.rerank.head:
+            candidates = await demote_thin(self.stores.db, candidates, containers)
+            page = await self._page(plan, _grouped(plan, candidates), retrieved)
+        return page
 
     async def _page(
         self, plan: SearchPlan, groups: Sequence[Group], retrieved: Sequence[ContainerCandidates]
@@ -277,6 +291,7 @@ class SearchService:
             page.documents += render(head, found, retrieved, self.links)
             page.vanished |= {g.best.container_id for g in head if found.chunk(g.best) is None}
             page.positions |= {row.id: row.position for row in found.chunks.values()}
+            page.has_thin |= _shows_thin(head, found, retrieved)
         page.next_offset = start if start < len(groups) else None
         return page
 
@@ -305,6 +320,25 @@ class SearchService:
                 if original in among and among[original] != best[chunk_no]
             }
         return repeated
+
+
+def _grouped(plan: SearchPlan, candidates: Sequence[RankedCandidate]) -> list[Group]:
+    head = plan.offset + plan.top_k
+    return group(candidates, by_document=plan.dedup, passages=plan.passages, head=head)
+
+
+def _shows_thin(
+    groups: Sequence[Group], found: HydratedRows, retrieved: Sequence[ContainerCandidates]
+) -> bool:
+    lengths = {r.plan.container.id: r.plan.container.average_length for r in retrieved}
+    return any(
+        is_thin(row.text, row.language, lengths[one.container_id])
+        for g in groups
+        for one in (g.best, *g.passages)
+        if is_suspect(one)
+        and (row := found.chunk(one)) is not None
+        and row.modality == Modality.TEXT.value
+    )
 
 
 def _repeats(found: HydratedRows, documents: Mapping[str, Mapping[int, UUID]]) -> bool:
