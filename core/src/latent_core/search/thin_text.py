@@ -10,11 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from psycopg.rows import tuple_row
-
 from latent_core.bm25.analyser import analyse
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container
+from latent_core.db.documents import chunk_texts
 from latent_core.search.ranking import RankedCandidate, best_first
 from latent_core.search.relevance import is_weak
 
@@ -33,15 +32,6 @@ _DAMAGE: Final = re.compile(
     f"[\u00c2-\u00f4]{_SECOND_BYTE}{{1,3}}|[\ufffd\u0080-\u009f\ue000-\uf8ff]"
 )
 _SPACE: Final = re.compile(r"\s+")
-
-# Images have no text of their own; their vectors are those of pictures.
-EMBEDDED_TEXTS: Final = """
-SELECT c.chunk_no, left(c.embed_text, %(chars)s), d.language
-FROM chunks c
-JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND c.modality = 'text'
-  AND d.deleted_at IS NULL
-"""
 
 
 def is_tiny(text: str, language: str | None, average_length: float) -> bool:
@@ -72,14 +62,13 @@ async def demote_thin(
         suspects = [
             c.chunk_no for c in candidates if c.container_id == container_id and is_suspect(c)
         ]
-        async with db.reading() as conn, conn.cursor(row_factory=tuple_row) as cursor:
-            values = {"container_id": container_id, "chunk_nos": suspects, "chars": READ_CHARS}
-            await cursor.execute(EMBEDDED_TEXTS, values)
-            thin |= {
-                (container_id, chunk_no)
-                for chunk_no, text, language in await cursor.fetchall()
-                if is_thin(text, language, container.average_length)
-            }
+        async with db.reading() as conn:
+            texts = await chunk_texts.embedded(conn, container_id, suspects, READ_CHARS)
+        thin |= {
+            (container_id, one.chunk_no)
+            for one in texts
+            if is_thin(one.text, one.language, container.average_length)
+        }
     return sorted(
         (
             c._replace(score=c.score * DEMOTION) if (c.container_id, c.chunk_no) in thin else c

@@ -43,6 +43,25 @@ LIMIT %(chunks)s
 CHUNKS_OF_PREVIEW: Final = 50
 
 
+# Images have no text of their own; their vectors are those of pictures.
+EMBEDDED: Final = """
+SELECT c.chunk_no, left(c.embed_text, %(chars)s) AS text, d.language
+FROM chunks c
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND c.modality = 'text'
+  AND d.deleted_at IS NULL
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedText:
+    """A row of ``EMBEDDED``: what the vector of a chunk stands for."""
+
+    chunk_no: int
+    text: str
+    language: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NeighbourRow(Position):
     """A row of ``AROUND``: a chunk near the hit at ``hit_position`` of the same document."""
@@ -61,6 +80,16 @@ async def of_chunk_nos(
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
         await cursor.execute(TEXTS, {"container_id": container_id, "chunk_nos": list(chunk_nos)})
         return dict(await cursor.fetchall())
+
+
+async def embedded(
+    conn: Connection, container_id: str, chunk_nos: Sequence[int], chars: int
+) -> list[EmbeddedText]:
+    """Beginnings of the embedded texts of the visible ones among ``chunk_nos``, without images."""
+    values = {"container_id": container_id, "chunk_nos": list(chunk_nos), "chars": chars}
+    async with conn.cursor(row_factory=class_row(EmbeddedText)) as cursor:
+        await cursor.execute(EMBEDDED, values)
+        return await cursor.fetchall()
 
 
 async def around(
