@@ -91,3 +91,24 @@ def test_cosines_of_different_models_are_compared_by_how_far_they_stand_out() ->
         ]
     )
     assert lists["vector"].keys[0] == ("low", 99)
+    own = [
+        s
+        for (c, _), s in zip(lists["vector"].keys, lists["vector"].scores, strict=True)
+        if c == "high"
+    ]
+    assert sorted(own) == pytest.approx(sorted(high.values()))
+
+
+def test_auto_reads_the_cosines_of_different_models_on_one_scale() -> None:
+    auto = Fusion(method=FusionMethod.AUTO)
+    vague = {n: 0.80 + 0.001 * n for n in range(20)}
+    certain = {n: 0.10 + 0.001 * n for n in range(18)} | {98: 0.40, 99: 0.70}
+    words = dict.fromkeys(range(20), 3.0)
+    found = fused(
+        [
+            retrieved("vague", auto, "e5", bm25=words, vector=vague),
+            retrieved("certain", auto, bm25={98: 3.0, 99: 3.0}, vector=certain),
+        ]
+    )
+    assert [(c.container_id, c.chunk_no) for c in found[:2]] == [("certain", 99), ("certain", 98)]
+    assert found[0].score > found[1].score > found[2].score

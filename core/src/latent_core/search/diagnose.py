@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.constraints import PROSE_WORDS, has_quotes, quoted
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.plan import BM25, EXACT, VECTOR, SearchPlan
+from latent_core.search.merge import merged
+from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
 from latent_core.search.ranking import SearchOrder
 from latent_core.search.shares import influence
 from latent_core.wire.search import Diagnostics, Hit, StageScore
@@ -31,14 +32,15 @@ def diagnose(
         for channel in CHANNELS
     }
     candidates = sum(len(r.documents) for r in retrieved)
+    influences = _influences(retrieved)
     return Diagnostics(
         stage_scores=stages,
         timings_ms={**timings, **slowest, "rerank": order.milliseconds},
         candidates_before_rerank=candidates,
         candidates_after_rerank=order.reranked or candidates,
         freshness_factor=_freshness(plan, hits),
-        plan=in_words(plan, order, retrieved) if plan.explain else [],
-        influence={r.plan.container.id: of for r in retrieved if (of := _influence(r))},
+        plan=in_words(plan, order, influences) if plan.explain else [],
+        influence=influences,
         applied_filters=plan.filters,
         container_status=[r.status for r in retrieved],
         terms={r.plan.container.id: r.terms for r in retrieved},
@@ -79,22 +81,22 @@ WORDS = {
 
 
 def in_words(
-    plan: SearchPlan, order: SearchOrder, retrieved: Sequence[ContainerCandidates]
+    plan: SearchPlan, order: SearchOrder, influences: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
     """One sentence per step, in the order of the steps."""
-    return list(_steps(plan, order, retrieved))
+    return list(_steps(plan, order, influences))
 
 
 def _steps(
-    plan: SearchPlan, order: SearchOrder, retrieved: Sequence[ContainerCandidates]
+    plan: SearchPlan, order: SearchOrder, influences: Mapping[str, Mapping[str, float]]
 ) -> Iterator[str]:
     if plan.by_image:
         yield "The query includes the text of the image, as far as it is known."
     if plan.like is not None:
         words = ", ".join(plan.like.terms)
         yield f"Compared with document {plan.like.doc_id}: its vector, and the words {words}."
-    for found in retrieved:
-        yield _container(found)
+    for part in plan.containers:
+        yield _container(part, influences.get(part.container.id, {}))
     if plan.filters:
         yield f"Only chunks that pass the filter: {plan.filters}."
     phrases = quoted(plan.query)
@@ -118,21 +120,29 @@ def _steps(
     )
 
 
-def _influence(found: ContainerCandidates) -> dict[str, float]:
-    """Of each channel on the order, if several were fused by ``auto``."""
-    how = found.plan.fusion
-    if how.method is not FusionMethod.AUTO or len(found.lists) < 2:
+def _influences(retrieved: Sequence[ContainerCandidates]) -> dict[str, dict[str, float]]:
+    """Of each channel on the order, for containers whose channels are fused by ``auto``."""
+    fused = [
+        r
+        for r in retrieved
+        if r.plan.fusion.method is FusionMethod.AUTO and len(r.plan.channels) > 1
+    ]
+    if not fused:
         return {}
-    by_channel = influence({n: r.scores for n, r in found.lists.items()}, how.weights)
-    return {channel: round(share, 4) for channel, share in by_channel.items()}
+    lists = merged([(r.plan.container, r.lists) for r in retrieved])
+    found: dict[str, dict[str, float]] = {}
+    for r in fused:
+        scores = {name: lists[name].scores for name in r.lists}
+        shares = influence(scores, r.plan.fusion.weights)
+        found[r.plan.container.id] = {name: round(share, 4) for name, share in shares.items()}
+    return found
 
 
-def _container(of: ContainerCandidates) -> str:
-    part = of.plan
+def _container(part: ContainerPlan, influence_of: Mapping[str, float]) -> str:
     found = ", ".join(WORDS[channel] for channel in part.channels)
     fused = _fusion(part.fusion)
-    if shares := _influence(of):
-        fused += f" ({', '.join(f'{WORDS[c]} {share:.0%}' for c, share in shares.items())})"
+    if influence_of:
+        fused += f" ({', '.join(f'{WORDS[c]} {share:.0%}' for c, share in influence_of.items())})"
     how = f", fused by {fused}" if len(part.channels) > 1 else ""
     among = ", only chunks with an image" if part.pictured else ""
     seen = " The image itself was embedded as the query." if part.by_picture else ""

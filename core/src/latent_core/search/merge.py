@@ -94,15 +94,30 @@ def _together(found: Sequence[ContainerList], *, comparable: bool) -> RankedList
 
 
 def _on_one_scale(found: Sequence[ContainerList], scores: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Cosines as they are if all are of one embedding model; else in standard deviations of their model's list."""
+    """Cosines as they are if all are of one embedding model; else by how far they stand out of their model's list, on
+    the scale of the model that has most of them, since ``auto`` reads how near to 1 they are."""
     models = [(c.space.embedder, c.space.lineage) for c, _ in found]
     if len(set(models)) < 2:
         return list(scores)
-    scaled = list(scores)
-    for model in set(models):
-        at = [n for n, one in enumerate(models) if one == model]
-        values = np.concatenate([scores[n] for n in at])
-        sigma = float(values.std()) if len(values) > 1 else 0.0
-        for n in at:
-            scaled[n] = (scores[n] - values.mean()) / sigma if sigma else np.zeros(len(scores[n]))
-    return scaled
+    values = {
+        model: np.concatenate([scores[n] for n, one in enumerate(models) if one == model])
+        for model in set(models)
+    }
+    reference = values[min(values, key=lambda model: (-len(values[model]), model))]
+    return [
+        _mean(reference) + _sigma(reference) * _deviations(its, values[model])
+        for its, model in zip(scores, models, strict=True)
+    ]
+
+
+def _deviations(its: np.ndarray, among: np.ndarray) -> np.ndarray:
+    sigma = _sigma(among)
+    return (its - _mean(among)) / sigma if sigma else np.zeros(len(its))
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if len(values) else 0.0
+
+
+def _sigma(values: np.ndarray) -> float:
+    return float(values.std()) if len(values) > 1 else 0.0
