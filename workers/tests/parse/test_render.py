@@ -216,6 +216,47 @@ def test_a_line_longer_than_a_page_goes_on_over_pages() -> None:
         assert max(len(info.text) for info in infos) < 12_000
 
 
+@pytest.mark.parametrize("form", ["one line", "lines", "quoted", "plain text"])
+def test_a_paragraph_over_pages_is_divided_about_where_each_page_ends(form: str) -> None:
+    words = [f"w{n}" for n in range(6000)]
+    rows = [" ".join(words[at : at + 12]) for at in range(0, len(words), 12)]
+    text = {
+        "lines": "\n".join(rows),
+        "quoted": "\n".join(f"> {row}" for row in rows),
+    }.get(form, " ".join(words))
+    source_type = SourceType.TEXT if form == "plain text" else SourceType.MARKDOWN
+    infos, _ = laid_out(f"# Above\n\n{text}", source_type)
+    assert len(infos) > 4
+    shown = [[word for word in info.text.split() if word in set(words)] for info in infos]
+    assert shown[0][0] == "w0"
+    assert shown[-1][-1] == words[-1]
+    for one, other in pairwise(shown):
+        overlap = words.index(one[-1]) - words.index(other[0])
+        assert -1 <= overlap < 30  # a mark and a word
+    if form == "lines":
+        assert infos[1].line_start in ((infos[0].line_end or 0), (infos[0].line_end or 0) + 1)
+
+
+def test_marks_are_where_their_words_are_in_the_source() -> None:
+    text = "> - a *long* line & `code` of [text](http://x.y/z) \\* and so on,\n>   which continues **here**\n"
+    marks = [mark.offset for element in markdown.elements(text * 2) for mark in element.marks]
+    begun = [text[offset % len(text) :].split()[0] for offset in marks]
+    assert "which" in begun
+    assert set(begun) <= {
+        ">",
+        "-",
+        "a",
+        "long*",
+        "line",
+        "of",
+        "text](http://x.y/z)",
+        "and",
+        "which",
+        "here**",
+        "*",
+    }
+
+
 def content(text: str) -> str:
     return "".join(element.html for element in markdown.elements(text))
 

@@ -13,7 +13,9 @@ from latent_workers.render.rows import SourceRow
 
 _LONG_WORD: Final = re.compile(r"\S{31,}")
 _ROWS_AT_ONCE: Final = 100
-_BREAK: Final = "\u200b"
+BREAK: Final = "\u200b"
+_MARK_CHARS: Final = 80
+"""Less than a row of text, so that the end of a page is known to within a row."""
 _JOINTS: Final = re.compile(r"(?<=[_./:\-=&?#,;])(?=\w)(?<!\d[.,:\-])|(?<=\d[.,:\-])(?=[^\W\d])")
 """Positions after punctuation, but not within a number, a time or a date."""
 
@@ -73,9 +75,9 @@ def prose(lines: Iterable[tuple[int, str]]) -> Iterator[Element]:
     for offset, text in lines:
         for start, part in _parts(text):
             identity = mark_id(offset + start)
-            shown = html.escape(softened(part), quote=False) or "&#160;"
-            batch.append(f'<div class="line" id="{identity}">{shown}</div>')
-            marks.append(Mark(identity, offset + start))
+            shown, inner = _marked(part, offset + start)
+            batch.append(f'<div class="line" id="{identity}">{shown or "&#160;"}</div>')
+            marks += [Mark(identity, offset + start), *inner]
         if len(batch) >= _ROWS_AT_ONCE:
             yield Element("".join(batch), tuple(marks))
             batch, marks = [], []
@@ -92,14 +94,35 @@ def _parts(text: str, size: int = 1500) -> Iterator[tuple[int, str]]:
     yield start, text[start:]
 
 
+def _marked(text: str, offset: int) -> tuple[str, list[Mark]]:
+    """``text`` as HTML, with a mark about every row: where a page ends is then known within a line, too."""
+    pieces = [text[start:end] for start, end in mark_spans(text)]
+    shown = [html.escape(softened(piece), quote=False) for piece in pieces]
+    marks: list[Mark] = []
+    for number in range(1, len(pieces)):
+        offset += len(pieces[number - 1])
+        marks.append(Mark(mark_id(offset), offset))
+        shown[number] = f'<span id="{mark_id(offset)}">{shown[number]}</span>'
+    return "".join(shown), marks
+
+
+def mark_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Parts of ``text`` that begin with a word, of at least ``_MARK_CHARS``; the last one may be shorter."""
+    start = 0
+    while (space := text.find(" ", start + _MARK_CHARS)) >= 0:
+        yield start, space + 1
+        start = space + 1
+    yield start, len(text)
+
+
 def softened(text: str, *, narrow: bool = False) -> str:
     """``text`` with invisible break positions in words that are too long for a line."""
     if narrow:
-        text = _JOINTS.sub(_BREAK, text)
+        text = _JOINTS.sub(BREAK, text)
         return re.sub(r"\w{15,}", _broken, text)
     return _LONG_WORD.sub(_broken, text)
 
 
 def _broken(match: re.Match[str]) -> str:
     word = match[0]
-    return _BREAK.join(word[at : at + 12] for at in range(0, len(word), 12))
+    return BREAK.join(word[at : at + 12] for at in range(0, len(word), 12))

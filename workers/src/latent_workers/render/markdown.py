@@ -13,11 +13,20 @@ from markdown_it.token import Token
 from latent_workers.parse.text.front_matter import NONE, front_matter
 from latent_workers.parse.text.lines import Lines
 from latent_workers.parse.text.markdown import body_below
-from latent_workers.render.elements import Element, Mark, code, mark_id, softened
+from latent_workers.render.elements import (
+    BREAK,
+    Element,
+    Mark,
+    code,
+    mark_id,
+    mark_spans,
+    softened,
+)
 from latent_workers.render.rows import SourceRow, lexer_for, rows
 
 _ROWS_AT_ONCE: Final = 60
 _MARKED: Final = frozenset({"paragraph_open", "heading_open", "list_item_open", "tr_open", "hr"})
+_FLOWING: Final = frozenset({"paragraph_open", "heading_open"})
 _CODE: Final = frozenset({"fence", "code_block"})
 
 
@@ -83,9 +92,13 @@ class _HtmlWriter:
         return str(self.markdown.renderer.render(tokens, self.markdown.options, {}))
 
     def _mark(self, tokens: Sequence[Token]) -> Iterator[Mark]:
+        opened = ""
         for token in tokens:
             if token.map is None:
                 continue
+            if token.type == "inline" and opened in _FLOWING:
+                yield from self._inline(token)
+            opened = token.type
             if token.type in _CODE:
                 inner = list(self.code(token.map[0] + 1, token.map[1], _language(token)))
                 _become(token, "html_block", "".join(element.html for element in inner))
@@ -97,6 +110,44 @@ class _HtmlWriter:
                     self._last = offset
                     token.attrSet("id", mark_id(offset))
                     yield Mark(mark_id(offset), offset)
+
+    def _inline(self, token: Token) -> Iterator[Mark]:
+        """A mark at each line of a paragraph, and about every row in a long one. Text that is not in the source as
+        it is shown (with an entity, for instance) has none."""
+        content, at = token.content, 0
+        children: list[Token] = []
+        for child in token.children or ():
+            text = child.content.replace(BREAK, "")
+            found = content.find(text, at) if child.type in ("text", "code_inline") and text else -1
+            if found < 0 or child.type != "text":
+                children.append(child)
+                at = max(at, found + len(text))
+                continue
+            for start, end in mark_spans(text):
+                offset = self._offset(token, found + start)
+                piece = Token("text", "", 0, content=softened(text[start:end]))
+                if offset is None or offset <= self._last:
+                    children.append(piece)
+                    continue
+                self._last = offset
+                yield Mark(mark_id(offset), offset)
+                span = Token("html_inline", "", 0, content=f'<span id="{mark_id(offset)}">')
+                children += [span, piece, Token("html_inline", "", 0, content="</span>")]
+            at = found + len(text)
+        token.children = children
+
+    def _offset(self, token: Token, place: int) -> int | None:
+        """Where a place in the content of a paragraph is in the source: the content has no indents and no marks of
+        quotations and lists."""
+        begun = token.content.rfind("\n", 0, place) + 1
+        line = token.content[begun:].partition("\n")[0]
+        text = line.lstrip()
+        number = (token.map or [0])[0] + 1 + token.content.count("\n", 0, place)
+        column = self._lines.text(number).find(text.rstrip())
+        if column < 0 or place - begun < len(line) - len(text):
+            return None
+        start, _ = self._lines.span(number, number)
+        return start + column + place - begun - (len(line) - len(text))
 
     def _table(self, tokens: list[Token]) -> Iterator[Element]:
         """Parts of a table, each with the header."""

@@ -133,13 +133,19 @@ class StoryLayout:
         self, story: Any, sheet: _Sheet, spans: dict[str, Span], current: Span | None
     ) -> Span | None:
         """Draw the placed elements and store their places; ``current`` started on an earlier page."""
-        opened = [(top, spans[name]) for name, top, _ in self._opened(story) if name in spans]
+        # A paragraph is reported again with each piece of its text that has no mark of its own.
+        begun = current[0] if current else 0
+        opened = [
+            (top, spans[name])
+            for name, top, _ in self._opened(story)
+            if name in spans and spans[name][0] >= begun
+        ]
         top = opened[0][0] if opened else _ENDLESS
         if current is not None and top > sheet.y + _MIN_LINE:
             sheet.shown.append(current)
         sheet.shown += [span for _, span in opened]
         self._draw(story, sheet.pixmap)
-        return opened[-1][1] if opened else current
+        return max((span for _, span in opened), default=current)
 
     def _fitting(self, elements: Iterable[Element]) -> Iterator[Element]:
         """Elements that fit no page are replaced by their alternatives."""
