@@ -244,6 +244,21 @@ def test_a_page_that_begins_within_a_long_line_is_found_there() -> None:
     assert shown(chunk(line, **place), "ship 30", pages).provenance.page == 2
 
 
+def test_a_chunk_of_a_long_line_may_be_on_one_of_the_pages_of_the_line() -> None:
+    line = " ".join(f"berth {n} is let to ship {n}." for n in range(60))
+    middle, later = line.index("berth 30 "), line.index("berth 40 ")
+    place = {"page": 1, "page_end": 2, "line_start": 1, "line_end": 1}
+    pages = {
+        1: {**page(0.0), "line_start": 1, "head": line[:400], "opening": True},
+        2: {**page(0.0, image="b"), "line_start": 1, "head": line[middle : middle + 400]},
+    }
+    before = shown(chunk(line[: middle - 20], **place), "ship 27", pages)
+    assert (before.provenance.page, before.page_uri) == (1, "image:a")
+    pages[1]["opening"], pages[2]["opening"] = False, True
+    after = shown(chunk(line[later:], **place), "ship 41", pages)
+    assert (after.provenance.page, after.page_uri) == (2, "image:b")
+
+
 def test_pages_of_a_source_without_lines_begin_where_their_text_does() -> None:
     first, second, third = "The tide turns at noon.", "Berth 7 is let.", "Gulls are fed at dusk."
     text = f"{first}\f{second} \f{third[:12]}"

@@ -23,17 +23,20 @@ class HitPages:
 
     @classmethod
     def of(cls, row: HitRow) -> HitPages:
-        """Computed from the page texts, for chunks on several pages. A page whose beginning is not in the chunk (a
-        blank one) gets no part of it."""
+        """Computed from the page texts, for chunks on several pages. A page whose beginning is not in the chunk gets no
+        part of it: a blank one, or one that only shares a long line with the chunk."""
         if not row.pages:
             return cls(())
-        at = int(row.meta.get("repeated_chars", 0))
         starts = [(0, row.pages[0])]
+        at = int(row.meta.get("repeated_chars", 0))
         for page in row.pages[1:]:
             found = _start(row, page, at)
             if found is not None:
                 at = found
                 starts.append((at, page))
+            elif page.opening and not row.pages[0].opening:
+                # The line of the chunk begins on an earlier page, the chunk itself on this one.
+                starts = [(0, page)]
         return cls(tuple(starts))
 
     def at(self, offset: int) -> PageFiles | None:
@@ -61,9 +64,10 @@ def _start(row: HitRow, page: PageFiles, at: int) -> int | None:
         return _place_of(head, row.text, at) if head else None
     start, end = _line(row, page.line_start)
     # A long line continues on the next page: that page then begins in the middle of it.
-    first = _LINE_END.split(head, 1)[0]
-    within = row.text.find(first[:_PROBE], max(start, at), end) if first else -1
-    return within if within >= 0 else max(start, at)
+    first = _LINE_END.split(head, maxsplit=1)[0]
+    if not first:
+        return max(start, at)
+    return _place_of(first, row.text[:end], max(start, at))
 
 
 def _line(row: HitRow, number: int) -> tuple[int, int]:

@@ -64,6 +64,8 @@ LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chu
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'page', p.page, 'line_start', p.line_start, 'head', CASE WHEN c.page_end > c.page THEN left(p.text, %(head)s) END,
+               'opening', CASE WHEN c.page_end > c.page THEN strpos(
+                   p.text, substr(c.text, 1 + coalesce((c.meta->>'repeated_chars')::integer, 0), %(opening)s)) > 0 ELSE false END,
                'visual', p.visual, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
                'pdf_sha256', f.sha256, 'pdf_mime', f.mime, 'pdf_filename', f.filename) ORDER BY p.page) AS pages
     FROM pages p
@@ -137,6 +139,8 @@ WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s AND c.line_start I
 
 HEAD_CHARS: Final = 400
 """Of the text of a page, read for chunks on several pages: enough to find where the page begins in the chunk."""
+OPENING_CHARS: Final = 64
+"""Of a chunk, looked for in the texts of its pages: a chunk of a long line may begin on a later page than the line."""
 
 INLINE_POINTS: Final = 1000
 """Above this number, point ids are computed in a thread: each takes some microseconds."""
@@ -193,6 +197,8 @@ class PageFiles:
     """Of the source, from 1; None where it has no lines."""
     head: str | None = None
     """The beginning of its text; None for the only page of a chunk."""
+    opening: bool = False
+    """Its text contains the beginning of the chunk, which is on several pages."""
     visual: float | None
     image_sha256: str | None
     mime: str | None
@@ -333,6 +339,7 @@ async def hydrate(
             "container_id": container_id,
             "chunk_nos": np.array(chunk_nos, np.int64),
             "head": HEAD_CHARS,
+            "opening": OPENING_CHARS,
         },
         binary=True,
     )
