@@ -31,6 +31,9 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
     else:
         if done := [job.job_id for job in jobs if job.state is JobState.DONE]:
             answers().print(f"done: {named(done)}")
+        for job in jobs:
+            if job.result and "outcome" in job.result:
+                answers().print(safe(str(job.result["outcome"])))
         show_failed(answers(), jobs)
     exit_for(jobs)
 

@@ -258,7 +258,7 @@ class TestTrouble:
         async with RerankServer() as gone:
             url = gone.url()
         reranker = reranker_at(url)
-        with pytest.raises(Unavailable, match="cannot be reached"):
+        with pytest.raises(Unavailable, match="cannot be reached: it refuses connections"):
             await scores_of(reranker, TEXTS)
         await reranker.close()
 

@@ -58,7 +58,7 @@ async def test_a_frozen_service_is_skipped_after_three_searches_and_used_again_w
 ) -> None:
     service = Service()
     await opened(breaker, service)
-    with pytest.raises(CircuitOpen, match="qdrant has not answered"):
+    with pytest.raises(CircuitOpen, match=r"qdrant has not answered .* \(no answer within"):
         await search(breaker, service)
     service.frozen = False
     await until(lambda: not breaker.is_open)

@@ -419,7 +419,9 @@ async def test_nobody_at_the_door_is_worth_another_try(
         closed.bind(("127.0.0.1", 0))
         origin = f"{HOST}:{closed.getsockname()[1]}"
         fetcher = WebFetcher(AddressGuard(names, [origin]), tmp_path, limit=LIMIT, seconds=20)
-        assert isinstance(await refusal(fetcher, f"http://{origin}/", tmp_path), Unavailable)
+        error = await refusal(fetcher, f"http://{origin}/", tmp_path)
+        assert isinstance(error, Unavailable)
+        assert error.message == f"no connection to {origin}: it refuses connections"
 
 
 async def test_a_cancelled_job_stops_in_the_middle_of_a_page(

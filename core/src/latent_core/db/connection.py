@@ -232,6 +232,8 @@ class Database:
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
+                if self._server.refusal is not None:
+                    raise unreachable() from exc
                 raise ServiceUnreachable(
                     "Postgres did not answer in time for this request: retry"
                 ) from exc

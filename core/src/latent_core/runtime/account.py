@@ -69,7 +69,7 @@ def _create() -> ServerAccount | None:
                 )
                 break
         if account := _find(OUR_USER):
-            logger.warning("postgres_user_created", extra={"user": OUR_USER})
+            logger.info("postgres_user_created", extra={"user": OUR_USER})
             return account
     return None
 
@@ -98,7 +98,7 @@ def open_path(path: Path, account: ServerAccount | None) -> None:
         return
     for folder in path.resolve().parents:
         if not _may_traverse(folder.stat(), account):
-            logger.warning("folder_made_traversable", extra={"path": str(folder)})
+            logger.info("folder_made_traversable", extra={"path": str(folder)})
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
 
 

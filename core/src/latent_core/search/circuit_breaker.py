@@ -41,6 +41,7 @@ class CircuitBreaker:
         self._failed_searches: list[object] = []
         self._skipped = 0
         self._opened_at = 0.0
+        self._cause = ""
         self._probe: asyncio.Task[None] | None = None
 
     @property
@@ -62,7 +63,7 @@ class CircuitBreaker:
             self._skipped += 1
             raise CircuitOpen(
                 f"{self._service} has not answered for {time.monotonic() - self._opened_at:.0f} s and is skipped "
-                "until it answers"
+                f"until it answers ({self._cause})"
             )
         try:
             async with budget.limit():
@@ -94,8 +95,8 @@ class CircuitBreaker:
         if len(self._failed_searches) < FAILURES or self.is_open:
             return
         self._skipped, self._opened_at = 0, time.monotonic()
-        cause = str(error) or f"no answer within {seconds:g} s"
-        self._probe = asyncio.create_task(self._probing(probe, seconds, cause))
+        self._cause = str(error) or f"no answer within {seconds:g} s"
+        self._probe = asyncio.create_task(self._probing(probe, seconds, self._cause))
 
     async def _probing(self, probe: Call[object], seconds: float, cause: str) -> None:
         """Call ``probe`` until it is answered within ``seconds``; then close the circuit. A circuit that the first one

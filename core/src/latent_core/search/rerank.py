@@ -113,7 +113,7 @@ async def _scored(
 ) -> list[float]:
     """The scores; ``TimedOut`` at the deadline even if the reranker ignores it."""
     try:
-        return await breakers.of(f"reranker {reranker.name}").run(
+        return await breakers.of(reranker.name).run(
             lambda within: reranker.rerank(query, texts, within.deadline), budget, budget
         )
     except TimeoutError as exc:

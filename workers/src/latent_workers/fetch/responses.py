@@ -17,6 +17,7 @@ import httpx
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, Unavailable
 from latent_core.domain.web_address import WebAddress
+from latent_core.models.http.client import connection_trouble
 from latent_workers.parse.signatures import EXTENSIONS, MIME_TYPES
 
 LONGEST_WAIT: Final = 3600.0
@@ -60,9 +61,7 @@ def check(response: httpx.Response, address: WebAddress) -> None:
     if status == 429:
         raise RateLimited(f"{address}: the server received too many requests (429)", **details)
     if status >= 500 or status in _TRY_AGAIN:
-        raise Unavailable(
-            f"{address}: the server answered {status}; the job will try again", **details
-        )
+        raise Unavailable(f"{address}: the server answered {status}", **details)
     remedy = _REMEDIES.get(status, "open the address in a browser to see why")
     raise IngestFailed(f"{address}: the server answered {status}: {remedy}", **details)
 
@@ -94,20 +93,18 @@ def no_connection(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
             f"{address.origin} has no valid certificate: {certificate.verify_message}",
             reason="certificate",
         )
-    return Unavailable(f"no connection to {address.origin}; the job will try again")
+    if isinstance(exc, httpx.ConnectTimeout):
+        return Unavailable(f"{address.origin} did not accept a connection in time")
+    return Unavailable(f"no connection to {address.origin}: {connection_trouble(exc)}")
 
 
 def broken(address: WebAddress, exc: httpx.HTTPError) -> LatentError:
     """The error for a connection that breaks during the response."""
     if isinstance(exc, httpx.TimeoutException):
-        return Unavailable(
-            f"{address} stopped sending data during the fetch; the job will try again"
-        )
+        return Unavailable(f"{address} stopped sending data during the fetch")
     if isinstance(exc, httpx.UnsupportedProtocol | httpx.LocalProtocolError):
         return IngestFailed(f"{address} cannot be requested: {exc}")
-    return Unavailable(
-        f"{address} closed the connection during the fetch ({exc}); the job will try again"
-    )
+    return Unavailable(f"{address} closed the connection during the fetch ({exc})")
 
 
 def certificate_trouble(exc: BaseException) -> ssl.SSLCertVerificationError | None:

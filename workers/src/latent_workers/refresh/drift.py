@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,6 +39,7 @@ from latent_workers.refresh.work import (
     RefreshJob,
     crossfit,
     judge_words,
+    outcome_of,
     questions_of,
     recall_at_10,
     split,
@@ -260,7 +261,11 @@ async def _query(
     await work.ctx.fence()
 
     async def write(conn: Connection) -> None:
-        result = {"drift": report.details(), "gates": gates and gates.model_dump(mode="json")}
+        result: dict[str, Any] = {
+            "drift": report.details(),
+            "gates": gates and gates.model_dump(mode="json"),
+        }
+        result |= outcome_of(gates)
         await finish(conn, work.ctx.job, warnings=judge_words(gates), result=result)
         if not await spaces.lock(conn, work.container.id):
             return

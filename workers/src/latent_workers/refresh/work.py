@@ -175,6 +175,7 @@ async def _switch(
             "dims": space.dims,
             "gates": None if report is None else report.model_dump(mode="json"),
             "skipped_images": without_points,
+            **({} if work.payload.moves else outcome_of(report)),
         },
     )
     switched = await switch_space(conn, work, space.id)
@@ -208,14 +209,21 @@ def _replacing(work: RefreshJob, space: Space) -> NewJob:
 
 
 def judge_words(report: GateReport | None) -> list[Issue]:
-    """Notes about the switch for the job's owner."""
+    """What the job's owner should know about the switch; nothing if the gates passed, which ``outcome`` says."""
     if report is None:
         message = "switched without golden queries: the new space is complete, but its quality was not measured"
     elif report.passed:
-        message = f"switched: {report.words()}"
+        return []
     else:
         message = f"switched by force though {'; '.join(report.failures)}: {report.words()}"
     return [Issue(code=IssueCode.POLICY, message=message)]
+
+
+def outcome_of(report: GateReport | None) -> dict[str, str]:
+    """The result's sentence about gates that passed."""
+    if report is None or not report.passed:
+        return {}
+    return {"outcome": f"switched: {report.words()}"}
 
 
 HELD_BACK: Final = 0.2

@@ -83,6 +83,24 @@ class ModelServer:
     transient: frozenset[int] = TRANSIENT
 
 
+MAX_CAUSES: Final = 10
+
+
+def connection_trouble(exc: httpx.HTTPError) -> str:
+    """Why no connection was made: the system's reason, which the client's own error leaves out."""
+    cause: BaseException | None = exc
+    for _ in range(MAX_CAUSES):
+        if cause is None:
+            break
+        if isinstance(cause, ConnectionRefusedError):
+            return "it refuses connections"
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+            continue
+        cause = cause.__cause__ or cause.__context__
+    return str(exc) or type(exc).__name__
+
+
 class ModelHttpClient:
     """POST requests to one address, without redirects and without proxies or credentials from the environment."""
 
@@ -134,9 +152,10 @@ class ModelHttpClient:
         except (TimeoutError, httpx.TimeoutException) as exc:
             raise self.timed_out() from exc
         except httpx.HTTPError as exc:
-            why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             if isinstance(exc, httpx.ConnectError):
+                why = self._server.key.hidden_in(connection_trouble(exc))
                 raise ServiceUnreachable(f"{name} cannot be reached: {why}") from exc
+            why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             raise self._health.closed(f"{name} closed the connection: {why}", why) from exc
         self._health.succeeded()
         return answer

@@ -51,6 +51,8 @@ class Breaker:
         self._failures = 0
         self._pause = 0.0
         self._closed_until = 0.0
+        self.cause = ""
+        """Of the last failure."""
 
     @property
     def failures(self) -> int:
@@ -78,8 +80,9 @@ class Breaker:
         self._failures = 0
         self._pause = 0.0
 
-    def bad(self) -> None:
+    def bad(self, cause: str = "") -> None:
         """Record that the server failed or did not answer."""
+        self.cause = cause
         self._failures += 1
         if self._failures < self._limit:
             return
@@ -263,8 +266,8 @@ class RemoteEmbedder:
                         raise
                     continue
                 closed = exc.details.get("retry_after")
-                if urgent and closed is not None:
-                    raise  # a search prefers results without this embedder to waiting
+                if urgent and (closed is not None or isinstance(exc, ServiceUnreachable)):
+                    raise  # a search prefers results without this embedder to waiting, which ends as a timeout
                 await self._sleep(max(self._backoff(attempt, None), closed or 0.0))
         try:
             return await self._attempt(send, size, urgent=urgent)
@@ -300,7 +303,7 @@ class RemoteEmbedder:
             self._breaker.good()
             raise
         except _PASSING as exc:
-            self._breaker.bad()
+            self._breaker.bad(exc.message)
             if not urgent and self._breaker.left() > 0 and not _says_when(exc):
                 # A text that makes the server fail must not block all other requests.
                 await self._try_harmless()
@@ -319,7 +322,7 @@ class RemoteEmbedder:
     def _closed(self, seconds: float) -> ServiceUnreachable:
         return ServiceUnreachable(
             f"{self._client.name} failed {self._breaker.failures} times in a row: the next try is in "
-            f"{seconds:.0f} s",
+            f"{seconds:.0f} s ({self._breaker.cause})",
             retry_after=seconds,
         )
 
