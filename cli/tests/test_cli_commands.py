@@ -378,6 +378,23 @@ def test_chunks_are_listed_by_what_they_hold_shown_whole_and_measured(
     assert (wrong.code, "FIELD=VALUE" in wrong.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--sizes", "--block-type", "table"),
+        ("--sizes", "--meta", "author=Ada"),
+        ("--chunk", "0" * 32, "--page", "1"),
+        ("--chunk", "0" * 32, "-d", "museum/lamp.md"),
+    ],
+)
+def test_inspect_refuses_a_selection_that_it_would_ignore(
+    latent: Latent, arguments: tuple[str, ...]
+) -> None:
+    refused = latent("inspect", "-c", "notes", *arguments)
+    assert refused.code == 2
+    assert arguments[0] in refused.err
+
+
 @pytest.mark.parametrize("more", [(), ("--sizes",), ("--json",)])
 def test_inspect_of_a_document_that_does_not_exist_fails(
     latent: Latent, museum: Path, more: tuple[str, ...]

@@ -112,3 +112,15 @@ def test_auto_reads_the_cosines_of_different_models_on_one_scale() -> None:
     )
     assert [(c.container_id, c.chunk_no) for c in found[:2]] == [("certain", 99), ("certain", 98)]
     assert found[0].score > found[1].score > found[2].score
+
+
+def test_equal_scores_are_ordered_by_rrf() -> None:
+    how = Fusion(method=FusionMethod.WEIGHTED)
+    found = retrieved("a", how, vector={0: 0.9, 1: 0.9, 3: 0.1}, bm25={9: 5.0, 8: 1.0})
+    assert [(c.chunk_no, c.score) for c in fused([found])] == [
+        (0, 0.5),
+        (9, 0.5),
+        (1, 0.5),
+        (8, 0.0),
+        (3, 0.0),
+    ]

@@ -11,6 +11,7 @@ from latent_gateway.mcp.hints import nearest
 from latent_gateway.mcp.results import problems
 from latent_gateway.mcp.tools.arguments import Arguments
 from latent_gateway.mcp.tools.containers import DescribeArguments
+from latent_gateway.mcp.tools.doc_search import DocSearchArguments
 from latent_gateway.mcp.tools.document_list import OutlineArguments
 from latent_gateway.mcp.tools.documents import DocumentArguments
 from latent_gateway.mcp.tools.jobs import JobArguments
@@ -47,6 +48,12 @@ def test_an_empty_argument_is_absent(empty: str | None) -> None:
             {"dedup": "false", "ignore-case": "True"},
             {"dedup": False, "ignore_case": True},
         ),
+        (SearchArguments, {"types": '["code", "pdf"]'}, {"source_type": ["code", "pdf"]}),
+        (
+            DocSearchArguments,
+            {"formats": "pdf", "top_k": "7"},
+            {"source_type": ["pdf"], "limit": 7},
+        ),
         (DescribeArguments, {"container": "notes"}, {"container_id": "notes"}),
         (DescribeArguments, {"containers": ["notes"]}, {"container_id": "notes"}),
         (JobArguments, {"id": "7", "timeout": "5"}, {"job_id": 7, "wait_seconds": 5}),
@@ -57,7 +64,8 @@ def test_an_empty_argument_is_absent(empty: str | None) -> None:
 def test_other_names_and_shapes_are_understood(
     tool: type[Arguments], given: dict[str, Any], meant: dict[str, Any]
 ) -> None:
-    fixed = {"containers": ["notes"], "query": "x"} if tool is SearchArguments else {}
+    searches = tool in (SearchArguments, DocSearchArguments)
+    fixed = {"containers": ["notes"], "query": "x"} if searches else {}
     assert read(tool, {**fixed, **given}) == {**fixed, **meant}
 
 

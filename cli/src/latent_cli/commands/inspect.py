@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -68,6 +69,19 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show stored chunks and their sizes."""
+    selection: dict[str, Any] = {
+        "source_uri": _prefix(source),
+        "source_type": None if source_type is None else source_type.value,
+        "block_type": None if block_type is None else block_type.value,
+        "heading_path": heading_path,
+        "parent_section": parent_section,
+        "table_id": table_id,
+        "page": page,
+        "contains": contains,
+        "duplicates": duplicates,
+        "meta": _fields(meta or []) or None,
+    }
+    _check_alone(selection, document, chunk, sizes=sizes)
     doc_id = None if document is None else _known(container, document)
     if sizes:
         found = ask(lambda client: client.chunk_sizes(container, doc_id=doc_id))
@@ -77,24 +91,10 @@ def inspect(
         one = ask(lambda client: client.chunk(container, chunk))
         emit({"chunk": one}) if as_json else show_chunk(answers(), one)
         return
-    fields = _fields(meta or [])
 
     async def some(client: AsyncClient) -> list[ChunkView]:
         listed: list[ChunkView] = []
-        async for entry in client.chunks(
-            container,
-            doc_id=doc_id,
-            source_uri=_prefix(source),
-            source_type=None if source_type is None else source_type.value,
-            block_type=None if block_type is None else block_type.value,
-            heading_path=heading_path,
-            parent_section=parent_section,
-            table_id=table_id,
-            page=page,
-            contains=contains,
-            duplicates=duplicates,
-            meta=fields,
-        ):
+        async for entry in client.chunks(container, doc_id=doc_id, **selection):
             listed.append(entry)
             if len(listed) == limit:
                 break
@@ -107,6 +107,17 @@ def inspect(
     show_list(answers(), chunks)
     if len(chunks) == limit:
         notes().print(f"only the first {limit}; use --limit for more, --chunk ID for a whole chunk")
+
+
+def _check_alone(
+    selection: Mapping[str, Any], document: str | None, chunk: UUID | None, *, sizes: bool
+) -> None:
+    """``Invalid`` for options that --chunk or --sizes would ignore."""
+    named = [name.replace("_", "-") for name, value in selection.items() if value is not None]
+    if chunk is not None and (named or document is not None or sizes):
+        raise Invalid("--chunk shows one chunk; it takes no other selection")
+    if sizes and named:
+        raise Invalid(f"--sizes takes --document only, not a selection by {', '.join(named)}")
 
 
 def _known(container: str, document: str) -> UUID:

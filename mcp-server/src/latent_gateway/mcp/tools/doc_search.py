@@ -30,6 +30,7 @@ class DocSearchArguments(Arguments):
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARS)]
     source_type: Annotated[
         DocumentTypes,
+        Listed,
         Field(
             description="Default markdown, pdf, web, yaml, json.",
             json_schema_extra=ITEMS,

@@ -113,6 +113,7 @@ class SearchArguments(Arguments):
     ] = {}
     source_type: Annotated[
         SourceTypes,
+        Listed,
         Field(description="Such as code.", json_schema_extra={"items": {"type": "string"}}),
     ] = []
     must_terms: Annotated[
