@@ -206,10 +206,12 @@ def test_facets_of_a_search_are_counted_below_the_hits(
     assert result.out.endswith(line)
 
 
-def test_a_search_for_what_is_like_a_document_or_a_chunk_names_it(
+def test_half_words_and_what_is_like_a_document_or_a_chunk_are_sent(
     latent: Latent, gateway: FakeGateway
 ) -> None:
     one = "6f1a0c57-51c2-4f7e-9d55-3a4d9d0c2b11"
+    latent("search", "lam", "-c", "notes", "--as-you-type")
+    assert gateway.requests[-1].json()["as_you_type"] is True
     latent("search", "-c", "notes", "--like", one)
     assert gateway.requests[-1].json()["like"] == {"doc_id": one}
     latent("search", "lamp", "-c", "notes", "--like", f"chunk:{one}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from latent_core.bm25 import postings
+from latent_core.bm25 import completion, postings
 from latent_core.bm25.analyser import analyse
 from latent_core.bm25.completion import MAX_COMPLETIONS, Completions, OpenWord, completions
-from latent_core.bm25.packing import ChunkTerms
+from latent_core.bm25.packing import ChunkTerms, columns_of
 from latent_core.db.connection import Database
 
 NUMBERS = itertools.count()
@@ -71,6 +72,28 @@ async def test_the_common_terms_of_a_short_beginning_come_first_and_are_bounded(
     (terms,) = (await completed(database, [container], "z", "simple")).terms.values()
     assert terms[:2] == ("zyx", "zyy")
     assert len(terms) == MAX_COMPLETIONS
+
+
+async def test_a_beginning_of_too_many_rows_is_completed_from_the_largest_part(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completion, "MAX_ROWS", 40)
+    texts = [
+        "zoom " * 3
+        + " ".join(f"z{'abcdefghi'[part]}{letter}" for letter in string.ascii_lowercase[: 8 + part])
+        for part in range(9)
+    ]
+    container = f"completed-{next(NUMBERS)}"
+    for number, text in enumerate(texts):
+        analysed = analyse(text, "simple")
+        columns = columns_of([ChunkTerms(number, analysed.length, analysed.tfs)])
+        async with database.transaction() as conn:
+            prepared = postings.prepare(container, columns)
+            await postings.write_prepared(conn, container, prepared, settled=True)
+    (terms,) = (await completed(database, [container], "z", "simple")).terms.values()
+    assert "zoom" in terms
+    (terms,) = (await completed(database, [container], "zh", "simple")).terms.values()
+    assert len(terms) == 15
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,10 @@ def search(
     filters: Annotated[
         str | None, typer.Option("--filter", metavar="JSON", help="Filter as in docs/api.md.")
     ] = None,
+    as_you_type: Annotated[
+        bool,
+        typer.Option("--as-you-type", help="Match the last word as the beginning of a word, too."),
+    ] = False,
     like: Annotated[
         str | None,
         typer.Option(
@@ -133,6 +137,7 @@ def search(
         "path_like": path_like,
         "ignore_case": ignore_case,
         "filters": _object(filters) if filters else None,
+        "as_you_type": as_you_type,
         "like": _reference(like) if like else None,
         "facets": facets,
         "neighbours": neighbours,

@@ -149,6 +149,12 @@ def query_terms(text: str, languages: Iterable[str]) -> list[str]:
     return list(counts.elements())
 
 
+def plain_terms(words: Sequence[str], language: str) -> list[str]:
+    """The term of each word, which is folded and of letters only; empty for a stop word."""
+    stop = _STOP.get(language, frozenset())
+    return ["" if word in stop else _stem(word, language) for word in words]
+
+
 @lru_cache(maxsize=64)
 def unindexed(languages: frozenset[str]) -> Mapping[str, tuple[str, ...]]:
     """Terms that are indexed in some of ``languages`` and are stop words in others, each with those others."""

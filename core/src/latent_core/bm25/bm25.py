@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 
-from latent_core.bm25.packing import PackedPostings
-from latent_core.bm25.port import KeywordHits
+from latent_core.bm25.packing import PackedPostings, as_one_term
+from latent_core.bm25.port import NO_GROUPS, KeywordHits
 from latent_core.bm25.scoring import ScoredChunks, Snapshot, live_postings, score, statistics
 from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut
@@ -43,16 +44,21 @@ class PostgresKeywordIndex:
         self._database = database
 
     async def read(
-        self, queries: Mapping[str, Sequence[str]], *, timeout_seconds: float
+        self,
+        queries: Mapping[str, Sequence[str]],
+        *,
+        timeout_seconds: float,
+        as_one: Mapping[str, Sequence[str]] = NO_GROUPS,
     ) -> ReadPostings:
         try:
             # Past the deadline psycopg cancels the statement on the server, too.
             async with asyncio.timeout(timeout_seconds):
                 terms = list(dict.fromkeys(term for query in queries.values() for term in query))
-                snapshots = await self._snapshots(list(queries), terms)
+                in_index = dict.fromkeys(chain(terms, *as_one.values()))
+                snapshots = await self._snapshots(list(queries), list(in_index))
                 if sum(one.postings for one in snapshots.values()) <= INLINE_POSTINGS:
-                    return _scored(snapshots, terms, queries)
-                return await asyncio.to_thread(_scored, snapshots, terms, queries)
+                    return _scored(snapshots, terms, queries, as_one)
+                return await asyncio.to_thread(_scored, snapshots, terms, queries, as_one)
         except TimeoutError as exc:
             raise TimedOut(
                 f"the keyword search in {', '.join(queries)} took longer than {timeout_seconds:g} s"
@@ -89,6 +95,7 @@ class ReadPostings:
     """``KeywordAnswers``: the scores of every matching chunk."""
 
     scored: Mapping[str, ScoredChunks]
+    dfs: Mapping[str, int]
 
     async def best(
         self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
@@ -100,11 +107,26 @@ class ReadPostings:
 
 
 def _scored(
-    snapshots: Mapping[str, Snapshot], terms: Sequence[str], queries: Mapping[str, Sequence[str]]
+    snapshots: Mapping[str, Snapshot],
+    terms: Sequence[str],
+    queries: Mapping[str, Sequence[str]],
+    as_one: Mapping[str, Sequence[str]],
 ) -> ReadPostings:
+    if as_one:
+        snapshots = {one: _grouped(snapshot, as_one) for one, snapshot in snapshots.items()}
     live = {one: live_postings(snapshot, terms) for one, snapshot in snapshots.items()}
     together = statistics([(snapshots[one], live[one]) for one in snapshots])
-    return ReadPostings({one: score(live[one], queries[one], together) for one in snapshots})
+    scored = {one: score(live[one], queries[one], together) for one in snapshots}
+    return ReadPostings(scored, together.dfs)
+
+
+def _grouped(snapshot: Snapshot, as_one: Mapping[str, Sequence[str]]) -> Snapshot:
+    """With the postings of several terms as those of one, by its name."""
+    grouped = {
+        name: [as_one_term([row for term in terms for row in snapshot.rows.get(term, ())])]
+        for name, terms in as_one.items()
+    }
+    return replace(snapshot, rows={**snapshot.rows, **grouped})
 
 
 def _snapshot(rows: Sequence[tuple[Any, ...]]) -> Snapshot:

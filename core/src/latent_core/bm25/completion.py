@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Final
+from itertools import accumulate, chain
+from typing import Any, Final
 
 from psycopg.rows import tuple_row
 
 from latent_core.bm25 import segment
 from latent_core.bm25.analyser import query_terms
 from latent_core.bm25.endings import tails
+from latent_core.bm25.language import SIMPLE
 from latent_core.db.connection import Connection
 
 MAX_COMPLETIONS: Final = 128
 """Terms of one beginning, the most common first: a beginning of one letter has thousands."""
-MAX_POSTINGS: Final = 300_000
+MAX_POSTINGS: Final = 150_000
 """Of all completions of one beginning but the most common one: further ones would only make the search slow."""
-MAX_ROWS: Final = 50_000
-"""Rows of the index that are read for one beginning."""
+MAX_ROWS: Final = 20_000
+"""Rows of the index that are read for one beginning. If it has more, it is completed from one part of each container:
+the words of that part are common ones."""
 MIN_STEM: Final = 3
 """Letters of a term that is a beginning of the word."""
 MAX_SUFFIX: Final = 8
@@ -34,19 +36,40 @@ MARK: Final = "*"
 """Ends the name of a beginning among the terms of a query. No term contains it."""
 
 BEGINNING_WITH: Final = """
-SELECT b.number, t.term, sum(t.postings)::bigint AS postings
-FROM unnest(%(firsts)s::text[], %(lasts)s::text[]) WITH ORDINALITY AS b(first, last, number)
-CROSS JOIN LATERAL (
-    (SELECT p.term, octet_length(p.tfs) AS postings FROM postings p
-     WHERE p.container_id = ANY(%(container_ids)s) AND p.term >= b.first AND p.term <= b.last
-     LIMIT %(rows)s)
-    UNION ALL
-    (SELECT p.term, octet_length(p.tfs) FROM unmerged_postings p
-     WHERE p.container_id = ANY(%(container_ids)s) AND p.term >= b.first AND p.term <= b.last
-     LIMIT %(rows)s)
-) AS t
-GROUP BY b.number, t.term
-ORDER BY b.number, postings DESC, t.term COLLATE "C"
+SELECT p.term, sum(p.postings)::bigint AS postings
+FROM (SELECT term, octet_length(tfs) AS postings FROM postings
+      WHERE container_id = ANY(%(container_ids)s) AND term >= %(first)s AND term <= %(last)s
+      UNION ALL
+      (SELECT term, octet_length(tfs) FROM unmerged_postings
+       WHERE container_id = ANY(%(container_ids)s) AND term >= %(first)s AND term <= %(last)s
+       LIMIT %(rows)s)) AS p
+GROUP BY p.term
+ORDER BY 2 DESC, p.term COLLATE "C"
+LIMIT %(completions)s
+"""
+
+# Of a row of another block only its entry in the index is read.
+BEGINNING_IN_BLOCKS: Final = """
+SELECT p.term, sum(p.postings)::bigint AS postings
+FROM (SELECT term, octet_length(tfs) AS postings FROM postings
+      WHERE container_id = ANY(%(container_ids)s) AND term >= %(first)s AND term <= %(last)s AND block = ANY(%(blocks)s)
+      UNION ALL
+      (SELECT term, octet_length(tfs) FROM unmerged_postings
+       WHERE container_id = ANY(%(container_ids)s) AND term >= %(first)s AND term <= %(last)s
+       LIMIT %(rows)s)) AS p
+GROUP BY p.term
+ORDER BY 2 DESC, p.term COLLATE "C"
+LIMIT %(completions)s
+"""
+
+# From the index alone.
+BLOCKS: Final = """
+SELECT container_id, block, count(*) AS terms
+FROM (SELECT container_id, block FROM postings
+      WHERE container_id = ANY(%(container_ids)s) AND term >= %(first)s AND term <= %(last)s
+      LIMIT %(rows)s) AS p
+GROUP BY container_id, block
+ORDER BY terms DESC
 """
 
 IN_INDEX: Final = """
@@ -95,7 +118,7 @@ class Completions:
     terms: Mapping[str, tuple[str, ...]]
     """By the name of the beginning, such as ``harb*``: its terms in the index, the most common first."""
     is_word: bool
-    """The word as it stands is in the index."""
+    """The word as it stands is in the index, or a stop word."""
 
 
 async def completions(
@@ -103,7 +126,7 @@ async def completions(
 ) -> Completions:
     """The completions of ``word`` in containers with documents in ``languages``; a beginning without any is absent."""
     forms, spoken = word.beginnings, list(languages)
-    begun = await _beginning_with(conn, container_ids, [form.text for form in forms])
+    begun = [await _beginning_with(conn, container_ids, form.text) for form in forms]
     own = [query_terms(form.text, spoken) if form.word else [form.text] for form in forms]
     inflected = [_inflected(form, spoken) for form in forms]
     in_index = await _in_index(conn, container_ids, {*chain(*own), *chain(*inflected)})
@@ -111,32 +134,34 @@ async def completions(
         list(dict.fromkeys([*in_index.intersection(word_terms), *terms, *sorted(more & in_index)]))
         for word_terms, terms, more in zip(own, begun, inflected, strict=True)
     ]
-    if forms and not any(found):
+    if forms and not any(found) and any(language != SIMPLE for language in spoken):
         found[-1] = await _longest_stem(conn, container_ids, forms[-1])
     terms = {form.text + MARK: tuple(one) for form, one in zip(forms, found, strict=True) if one}
-    return Completions(terms, is_word=any(map(in_index.intersection, own)))
+    return Completions(terms, is_word=any(not its or in_index.intersection(its) for its in own))
 
 
-async def _beginning_with(
-    conn: Connection, container_ids: Sequence[str], texts: Sequence[str]
-) -> list[list[str]]:
-    values = {
+async def _beginning_with(conn: Connection, container_ids: Sequence[str], text: str) -> list[str]:
+    """The terms that begin with ``text``, the most common first."""
+    values: dict[str, Any] = {
         "container_ids": list(container_ids),
-        "firsts": list(texts),
-        "lasts": [text + LAST_CHARACTER for text in texts],
+        "first": text,
+        "last": text + LAST_CHARACTER,
         "rows": MAX_ROWS,
+        "completions": MAX_COMPLETIONS,
     }
-    found: list[list[str]] = [[] for _ in texts]
-    sums = [0] * len(texts)
     async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
-        await cursor.execute(BEGINNING_WITH, values)
-        for number, term, postings in await cursor.fetchall():
-            terms = found[number - 1]
-            fits = not terms or sums[number - 1] + postings <= MAX_POSTINGS
-            if fits and len(terms) < MAX_COMPLETIONS:
-                terms.append(term)
-                sums[number - 1] += postings
-    return found
+        await cursor.execute(BLOCKS, values)
+        blocks = await cursor.fetchall()
+        if sum(terms for *_, terms in blocks) < MAX_ROWS:
+            await cursor.execute(BEGINNING_WITH, values)
+        else:
+            largest = {container_id: block for container_id, block, _ in reversed(blocks)}
+            await cursor.execute(BEGINNING_IN_BLOCKS, {**values, "blocks": [*largest.values()]})
+        found = await cursor.fetchall()
+    sums = accumulate(postings for _, postings in found)
+    return [term for (term, _), n in zip(found, sums, strict=True) if n <= MAX_POSTINGS] or [
+        term for term, _ in found[:1]
+    ]
 
 
 async def _in_index(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+NO_GROUPS: Final[Mapping[str, Sequence[str]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,11 @@ class KeywordHits:
 class KeywordAnswers(Protocol):
     """One query, read from several containers at one moment."""
 
+    @property
+    def dfs(self) -> Mapping[str, int]:
+        """Live chunks with each term, in all containers together."""
+        ...
+
     async def best(
         self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
     ) -> KeywordHits:
@@ -57,11 +64,16 @@ class KeywordAnswers(Protocol):
 
 class KeywordIndex(Protocol):
     async def read(
-        self, queries: Mapping[str, Sequence[str]], *, timeout_seconds: float
+        self,
+        queries: Mapping[str, Sequence[str]],
+        *,
+        timeout_seconds: float,
+        as_one: Mapping[str, Sequence[str]] = NO_GROUPS,
     ) -> KeywordAnswers:
         """Read what the chunks with any of these terms score; ``queries`` maps each container to its terms.
 
-        A repeated term counts repeatedly. No terms, or an unknown container: no hits. Raises ``TimedOut`` after the
+        ``as_one`` maps a term of the queries to terms of the index that count as it: a chunk with several of them has it
+        several times. A repeated term counts repeatedly. No terms, or an unknown container: no hits. Raises ``TimedOut`` after the
         deadline and ``Unavailable`` without the store.
         """
         ...

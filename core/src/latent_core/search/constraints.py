@@ -135,6 +135,11 @@ def quoted(query: str) -> list[str]:
     return [phrase for phrase in found if phrase.strip()][:MAX_PHRASES]
 
 
+def unquoted(query: str) -> str:
+    """The query without its quoted phrases."""
+    return _QUOTED.sub(" ", query) if quoted(query) else query
+
+
 def constraints_of(
     container_id: str,
     languages: Sequence[str],

@@ -86,11 +86,9 @@ class ContainerSearch:
         part: ContainerPlan,
         vectors: QueryVectors,
         keywords: QueryKeywords,
-        terms: list[str],
         spent: float = 0.0,
     ) -> None:
-        """``terms``: of the query, in the container's languages. ``spent``: seconds of its deadline that have already
-        passed."""
+        """``spent``: seconds of its deadline that have already passed."""
         self._stores = stores
         self._plan = plan
         self._part = part
@@ -113,7 +111,7 @@ class ContainerSearch:
             phrases=Phrases.of(quoted(plan.query), ()).literal,
         )
         self.result.status.container_id = part.container.id
-        self.result.terms = terms
+        self.result.terms = keywords.words.in_texts(part.container.id)
 
     @property
     def finished(self) -> bool:
@@ -199,6 +197,7 @@ class ContainerSearch:
         self._round = this
         live = this.live
         self.result.documents = live
+        self.result.terms = self._keywords.words.in_texts(self._part.container.id)
         self.result.lists = {name: _live_only(c, live) for name, c in this.found.items()}
         words = this.found.get(BM25)
         self.result.words = words.words if words is not None else None

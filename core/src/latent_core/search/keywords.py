@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.bm25.port import KeywordAnswers, KeywordHits, KeywordIndex
+from latent_core.bm25.port import KeywordAnswers, KeywordHits
+from latent_core.domain.errors import TimedOut
+from latent_core.search.query_words import QueryWords, corrected
+from latent_core.search.readable import SearchStores
+from latent_core.search.time_budget import TimeBudget
 
 
 class QueryKeywords:
@@ -18,10 +23,14 @@ class QueryKeywords:
     common it is in all of them. Deeper rounds use what was read.
     """
 
-    def __init__(self, index: KeywordIndex, queries: Mapping[str, Sequence[str]]) -> None:
-        """``queries``: the terms per container with the keyword channel."""
-        self._index = index
-        self._queries = queries
+    def __init__(
+        self, stores: SearchStores, words: QueryWords, container_ids: Collection[str]
+    ) -> None:
+        """``container_ids``: those with the keyword channel."""
+        self._stores = stores
+        self._container_ids = container_ids
+        self.words = words
+        """Corrected by the first read."""
         self._task: asyncio.Task[KeywordAnswers] | None = None
 
     async def best(
@@ -34,11 +43,28 @@ class QueryKeywords:
         """The best ``k`` chunks of a container. ``timeout_seconds`` limits the read, if this call begins it. A waiter
         that gives up does not stop the others."""
         if self._task is None:
-            self._task = asyncio.create_task(
-                self._index.read(self._queries, timeout_seconds=timeout_seconds)
-            )
+            self._task = asyncio.create_task(self._read(TimeBudget.start(timeout_seconds)))
         answers = await asyncio.shield(self._task)
         return await answers.best(container_id, k, allowed)
+
+    async def _read(self, budget: TimeBudget) -> KeywordAnswers:
+        """The answers; with words corrected that are in no text, as far as there is time."""
+        answers = await self._scores(budget)
+        with suppress(TimedOut):
+            before = self.words
+            self.words = await corrected(
+                self._stores, before, self._container_ids, answers.dfs, budget
+            )
+            if self.words is not before:
+                return await self._scores(budget)
+        return answers
+
+    async def _scores(self, budget: TimeBudget) -> KeywordAnswers:
+        return await self._stores.keywords.read(
+            {one: self.words.terms[one] for one in self._container_ids},
+            timeout_seconds=budget.remaining(),
+            as_one=self.words.completions,
+        )
 
     def renew(self) -> None:
         """Read again at the next call: documents have changed."""

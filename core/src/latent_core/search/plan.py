@@ -9,6 +9,7 @@ from typing import Any, Final, assert_never
 
 import orjson
 
+from latent_core.bm25.completion import OpenWord
 from latent_core.bm25.language import CODE
 from latent_core.db.conditions import FilterCondition, both
 from latent_core.db.containers import Container, Space
@@ -162,6 +163,12 @@ class SearchPlan:
 
     query: str
     """Includes the text of the query image."""
+    written: str
+    """What a person wrote of the query."""
+    open_word: OpenWord | None
+    """The last word, which is still being typed."""
+    finished: str
+    """The query without it."""
     by_image: bool
     like: LikeSource | None
     containers: tuple[ContainerPlan, ...]
@@ -206,7 +213,8 @@ def make_plan(
     resemble. ``offered``: whether there is such a reranker.
     """
     exact = _exact(request)
-    query = f"{request.query}\n{image_text}".strip() if image_text else request.query
+    query = _joined(request.query, image_text)
+    open_word = OpenWord.of(request.query) if request.as_you_type else None
     worded = bool(query.strip())
     if not worded and not exact and request.image_ref is None and like is None:
         raise Invalid(
@@ -223,6 +231,9 @@ def make_plan(
     reranked = _rerank(request, plans, offered) if worded else RerankPlan(0, 0, "none")
     return SearchPlan(
         query=query,
+        written=request.query,
+        open_word=open_word,
+        finished=_joined(request.query[: open_word.start], image_text) if open_word else query,
         by_image=bool(image_text),
         like=like,
         containers=plans,
@@ -242,6 +253,10 @@ def make_plan(
         deadline_seconds=max(deadline_seconds, EXACT_SECONDS) if exact else deadline_seconds,
         diagnostics=_shows_diagnostics(request, chosen),
     )
+
+
+def _joined(written: str, image_text: str) -> str:
+    return f"{written}\n{image_text}".strip() if image_text else written
 
 
 def _container_plans(

@@ -33,6 +33,7 @@ from latent_core.search.plan import (
     cursor_at,
     make_plan,
 )
+from latent_core.search.query_words import query_words, without_half_word
 from latent_core.search.ranking import (
     RERANK_SECONDS,
     Group,
@@ -143,6 +144,9 @@ class SearchService:
         fields = facet_fields(request.facets, [c.manifest for c in readable.values()])
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
+        with deadline(plan.deadline_seconds):
+            words = await query_words(self.stores, plan)
+        plan = without_half_word(plan, words)
         seen = image.picture if image is not None else None
         embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)
         vectors = QueryVectors(
@@ -150,17 +154,14 @@ class SearchService:
             self.stores.queries,
             self.stores.breakers,
             TimeBudget.start(plan.deadline_seconds).share(CHANNELS),
-            plan.query,
+            words.embedded,
             seen,
             like,
         )
         timings.lap("plan")
         order = SearchOrder(self.stores, plan)
-        terms = {part.container.id: self._terms(plan, part) for part in plan.containers}
-        keywords = QueryKeywords(
-            self.stores.keywords,
-            {part.container.id: terms[part.container.id] for part in _with_channel(plan, BM25)},
-        )
+        worded = [part.container.id for part in _with_channel(plan, BM25)]
+        keywords = QueryKeywords(self.stores, words, worded)
         try:
             waited = await vectors.from_remote(
                 _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
@@ -168,9 +169,7 @@ class SearchService:
             async with self.limiter.slot(exact=plan.matcher is not None) as slot:
                 timings.lap("turn")
                 searches = [
-                    ContainerSearch(
-                        self.stores, plan, part, vectors, keywords, terms[part.container.id], waited
-                    )
+                    ContainerSearch(self.stores, plan, part, vectors, keywords, waited)
                     for part in plan.containers
                 ]
                 with deadline(_postgres_seconds(plan, order)):
@@ -183,16 +182,13 @@ class SearchService:
         if order.milliseconds:
             timings.stages["rerank"] = order.milliseconds
         answer = _answer(request, plan, order, page, retrieved, timings)
+        answer = _with_issues(answer, [one.issue() for one in keywords.words.corrections])
         if facets is not None:
             answer = _with_facets(answer, facets)
         if image is not None:
             answer = _with_image(answer, image)
         self._measure(retrieved, timings)
         return answer
-
-    def _terms(self, plan: SearchPlan, part: ContainerPlan) -> list[str]:
-        terms = self.stores.query_terms(plan.query, part.container.languages)
-        return terms if plan.like is None else plan.like.with_words(terms)
 
     async def _facets(
         self,
@@ -452,6 +448,11 @@ def _with_image(answer: SearchResponse, image: QueryImage) -> SearchResponse:
             "timings": {**answer.timings, "image": image.milliseconds},
         }
     )
+
+
+def _with_issues(answer: SearchResponse, notes: Sequence[Issue]) -> SearchResponse:
+    """The answer with issues that do not make it partial."""
+    return answer.model_copy(update={"issues": [*answer.issues, *notes]}) if notes else answer
 
 
 def _with_facets(answer: SearchResponse, counts: FacetCounts) -> SearchResponse:

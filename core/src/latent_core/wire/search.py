@@ -214,6 +214,8 @@ class SearchRequest(BaseModel):
     image_ref: Text | None = None
     """An image to search by, alone or with a query: the id of an upload to one of the containers, of a document, or
     ``page://<doc_id>/<page>``. Its text (read by OCR) becomes part of the query."""
+    as_you_type: bool = False
+    """The query is still being typed: its last word also matches words that begin with it."""
     like: LikeReference | None = None
     """Find texts like this one, alone or with a query; the document and its copies are no results."""
     top_k: Annotated[int, Field(ge=1, le=MAX_TOP_K)]
