@@ -80,6 +80,66 @@ async def test_a_manifest_file_that_says_something_else_is_noted(
     file.unlink()
 
 
+async def test_a_manifest_file_that_cannot_be_applied_is_a_difference_with_its_remedy(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    await founded(client, "refused", tmp_path)
+    file = installation.manifests / "refused.yaml"
+    written = file.read_text(encoding="utf-8")
+    try:
+        file.write_text(
+            f"id: refused\nname: refused\nembedder: openai/other\ndims: {DIMS}\n", encoding="utf-8"
+        )
+        code, report = await doctor(installation, "-c", "refused")
+        (difference,) = report["containers"]["refused"]["differences"]
+        assert (code, difference["kind"], difference["object"]) == (4, "manifest", "refused.yaml")
+        assert "apply cannot change embedder" in difference["message"]
+        assert "embedder: openai/test" in difference["message"], "what to write into the file"
+        file.write_text("id: refused\nembeder: local\n", encoding="utf-8")
+        code, report = await doctor(installation)
+        assert code == 4
+        (difference,) = [one for one in report["stores"] if one["object"] == "refused.yaml"]
+        assert "embeder" in difference["message"]
+        assert "Correct or remove it" in difference["message"]
+        file.write_text("id: never-created\nname: N\nembedder: openai/new\n", encoding="utf-8")
+        code, report = await doctor(installation)
+        (difference,) = [one for one in report["stores"] if one["object"] == "refused.yaml"]
+        assert (code, "container 'never-created' was not created" in difference["message"]) == (
+            4,
+            True,
+        )
+    finally:
+        file.write_text(written, encoding="utf-8")
+    assert (await doctor(installation, "-c", "refused"))[0] == 0
+
+
+async def notes_of_files(installation: Installation) -> list[dict[str, Any]]:
+    code, report = await doctor(installation, "-c", "renewed")
+    assert code == 0
+    return [one for one in report["containers"]["renewed"]["notes"] if one["kind"] == "manifest"]
+
+
+async def test_after_a_refresh_the_file_is_no_difference_and_what_it_leaves_open_is_kept(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    await founded(client, "renewed", tmp_path, "# Lamps\n\nThe lamp is lit.\n")
+    options = ("--strategy", "parallel", "--to", "openai/other", "--version", "7", "--dims")
+    code, _, err = await installation.cli(
+        "refresh", "renewed", *options, str(DIMS), "--force", "--wait"
+    )
+    assert code == 0, err
+    assert await notes_of_files(installation) == [], "the file is older"
+    file = installation.manifests / "renewed.yaml"
+    file.write_text("id: renewed\nname: renewed\nembedder: openai/other\n", encoding="utf-8")
+    assert await notes_of_files(installation) == []
+    code, out, err = await installation.cli("container", "apply", str(file))
+    assert (code, "already up to date" in out) == (0, True), err
+    file.write_text("id: renewed\nname: Again\nembedder: openai/other\n", encoding="utf-8")
+    code, out, err = await installation.cli("container", "apply", str(file))
+    assert code == 0, err
+    assert (await client.describe("renewed")).embedder["version"] == "7"
+
+
 async def test_a_damaged_export_is_reported_and_written_again(
     installation: Installation, client: AsyncClient, tmp_path: Path
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
 
 import ir_measures
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.golden import GoldenQuery, Thresholds, parse_golden
+from latent_core.eval.datasets import read_golden
 from latent_core.eval.gates import (
     means_of,
     percentile,
@@ -188,3 +192,34 @@ def test_a_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     found = percentile(values, share)
     assert sum(v <= found for v in values) >= share * len(values)
     assert sum(v < found for v in values) < share * len(values)
+
+
+REPOSITORY: Final = Path(__file__).parents[3]
+CHECK: Final = REPOSITORY / "scripts" / "check_manifests.py"
+
+
+def test_the_golden_queries_of_the_ordered_manifest_have_the_shape_of_the_contract() -> None:
+    golden = read_golden(REPOSITORY / "manifests" / "expressionist-art.eval.json")
+    assert len(golden.queries) == len({one.id for one in golden.queries}) == 5
+    assert all(one.expect_docs and one.expect_keywords for one in golden.queries)
+    assert golden.thresholds.p95_latency_ms
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("art.eval.json", '{"queries": []}', "art.eval.json"),
+        ("art/eval.json", '{"queries": [{"id": "a", "query": "b"}]}', "expects nothing"),
+        ("other.eval.json", '{"queries": [{"q": "b", "expect": ["c"]}]}', "no manifest other.yaml"),
+    ],
+)
+def test_the_check_of_manifests_reads_golden_queries(
+    tmp_path: Path, name: str, content: str, words: str
+) -> None:
+    (tmp_path / "art.yaml").write_text("id: art\nname: Art\n", encoding="utf-8")
+    (tmp_path / "art").mkdir()
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, str(CHECK), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, words in done.stderr) == (1, True), done

@@ -26,10 +26,9 @@ from latent_core.models.embedding.local import LocalEmbedder
 from latent_core.stack import Stack
 from latent_core.wire.refresh import SpaceState
 from latent_gateway.auth.principal import OWNER
+from latent_gateway.manifest_files import compare, scan_folder
 
 logger = logging.getLogger(__name__)
-
-MAX_MANIFESTS: Final = 1000
 
 
 async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]]) -> None:
@@ -40,6 +39,7 @@ async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]
         deleted = await audit.deleted(conn, [m.id for _, m in manifests if m.id not in known])
     unavailable: LatentError | None = None
     postponed: list[str] = []
+    changed: list[tuple[Path, Manifest]] = []
     for path, manifest in manifests:
         if manifest.id in deleted:
             logger.info(
@@ -56,14 +56,8 @@ async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]
                 continue
             unavailable = await _create(stack, path, manifest)
         elif founding.etag(manifest) != known[manifest.id]:
-            logger.warning(
-                "manifest_differs",
-                extra={
-                    "container_id": manifest.id,
-                    "file": path.name,
-                    "remedy": f"latent container apply {path}",
-                },
-            )
+            changed.append((path, manifest))
+    await _tell_differences(stack, changed)
     if unavailable is not None and postponed:
         logger.warning(
             "manifests_not_applied",
@@ -75,18 +69,36 @@ async def sync_manifests(stack: Stack, manifests: Sequence[tuple[Path, Manifest]
         )
 
 
+async def _tell_differences(stack: Stack, files: Sequence[tuple[Path, Manifest]]) -> None:
+    """Log the files that say something else than what is in force."""
+    ids = [manifest.id for _, manifest in files]
+    async with stack.db.reading() as conn:
+        found = await containers.find(conn, ids)
+        switched = await audit.last_switched(conn, ids)
+    for path, manifest in files:
+        container = found.get(manifest.id)
+        if container is None:
+            continue
+        difference = compare(path, manifest, container, stack.blobs, switched.get(manifest.id))
+        if difference is not None:
+            logger.warning(
+                "manifest_differs",
+                extra={
+                    "container_id": manifest.id,
+                    "file": path.name,
+                    "keys": difference.keys,
+                    "cause": difference.refused,
+                    "remedy": difference.remedy,
+                },
+            )
+
+
 def read_folder(folder: Path) -> list[tuple[Path, Manifest]]:
     """All manifests of a folder. ``Invalid`` names file, line and key of an error, or two files with the same id."""
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])[:MAX_MANIFESTS]
-    found: dict[str, tuple[Path, Manifest]] = {}
-    for path in files:
-        manifest = load_manifest(path)
-        if manifest.id in found:
-            raise Invalid(
-                f"{path.name} and {found[manifest.id][0].name} both describe container '{manifest.id}'"
-            )
-        found[manifest.id] = (path, manifest)
-    return list(found.values())
+    found = scan_folder(folder)
+    for cause in found.invalid.values():
+        raise Invalid(cause)
+    return found.manifests
 
 
 async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel
@@ -178,6 +178,9 @@ def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
     return load_manifest(file)
 
 
+LEFT_OPEN: Final = ("embedder_version", "dims")
+
+
 async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> ManifestDiff:
     try:
         stored = await client.describe(manifest.id)
@@ -186,7 +189,11 @@ async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> Manifes
         raise NotFound(
             f"container '{manifest.id}' does not exist; {remedy}", **exc.details
         ) from exc
-    changes = differences(Manifest.model_validate(stored.manifest), manifest)
+    in_force = Manifest.model_validate(stored.manifest)
+    if manifest.embedder == in_force.embedder:  # what the file leaves open stays as it is
+        kept = {key: getattr(in_force, key) for key in LEFT_OPEN if getattr(manifest, key) is None}
+        manifest = manifest.model_copy(update=kept)
+    changes = differences(in_force, manifest)
     if not changes:
         return ManifestDiff(container_id=manifest.id, etag=stored.etag, changed=False, changes=[])
     written = await client.update(manifest, if_match=stored.etag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Final
 
 from latent_core.db.connection import Connection
@@ -25,6 +26,11 @@ CROSS JOIN LATERAL (
 WHERE last.action = 'container.delete'
 """
 
+LAST_SWITCHED: Final = """
+SELECT container_id, max(at) AS at FROM audit
+WHERE container_id = ANY(%(ids)s::text[]) AND action IN ('container.switch', 'container.rollback')
+GROUP BY container_id
+"""
 
 # Each container's lines come from its own index. The lines of an earlier container with the same id are not shown.
 OWNED: Final = """
@@ -66,6 +72,12 @@ class AuditQuery:
     principal: str | None = None
     action: str | None = None
     """A prefix: ``token.`` matches all actions on tokens."""
+
+
+async def last_switched(conn: Connection, container_ids: Sequence[str]) -> dict[str, datetime]:
+    """When the embedder of containers last changed; absent where it never did."""
+    cursor = await conn.execute(LAST_SWITCHED, {"ids": list(container_ids)})
+    return {row["container_id"]: row["at"] for row in await cursor.fetchall()}
 
 
 async def note(

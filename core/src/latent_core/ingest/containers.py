@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from typing import Protocol
+from typing import Final, Protocol
 
 from latent_core.blobs.port import BlobStores
 from latent_core.db import audit, containers
@@ -158,18 +158,44 @@ def layout_of(manifest: Manifest) -> CollectionLayout:
     )
 
 
+EMBEDDER_KEYS: Final = ("embedder", "embedder_version", "dims")
+"""Keys of a manifest that only a refresh changes."""
+
+
+def completed(manifest: Manifest, container: Container) -> Manifest:
+    """``manifest`` with the version and dimensions that it leaves open, if it names the embedder in force."""
+    stored = container.manifest
+    if manifest.embedder != stored.embedder:
+        return manifest
+    open_keys = [key for key in EMBEDDER_KEYS if getattr(manifest, key) is None]
+    return manifest.model_copy(update={key: getattr(stored, key) for key in open_keys})
+
+
+def in_force(container: Container, manifest: Manifest | None = None) -> Manifest:
+    """The stored manifest, or another one with the embedder of the live space, with that space's version and
+    dimensions where it has none."""
+    manifest = container.manifest if manifest is None else manifest
+    space = container.space
+    if manifest.embedder != space.embedder:
+        return manifest
+    values = {"embedder_version": space.version, "dims": space.embedder_dims or space.dims}
+    missing = {key: value for key, value in values.items() if getattr(manifest, key) is None}
+    return manifest.model_copy(update=missing)
+
+
 def check_change(current: Container, manifest: Manifest, blobs: BlobStores) -> None:
     """Refuse a change that stored vectors or blobs would not follow, and name the commands for it."""
-    old = current.manifest
+    old, new = in_force(current), in_force(current, manifest)
     if manifest.id != current.id:
         raise Invalid(
             f"The manifest's id is '{manifest.id}', not '{current.id}'. The id of a container cannot change."
         )
-    for key in ("embedder", "embedder_version", "dims"):
-        if getattr(manifest, key) != getattr(old, key):
+    for key in EMBEDDER_KEYS:
+        if getattr(new, key) != getattr(old, key):
             raise Conflict(
-                f"apply cannot change {key}, because the stored vectors depend on it. "
-                f"Run `latent refresh {current.id} --strategy parallel --to {_target(manifest)}`.",
+                f"apply cannot change {key}, because the stored vectors depend on it. In force is {_values(old)}: write "
+                f"that into the file to keep it, or run `latent refresh {current.id} --strategy parallel "
+                f"--to {_target(manifest)}` to change it.",
                 key=key,
             )
     named = manifest.storage.blobs.bucket
@@ -179,6 +205,11 @@ def check_change(current: Container, manifest: Manifest, blobs: BlobStores) -> N
             f"new bucket, then run `latent export {current.id} --to FILE` and `latent import FILE --as NEW --merge`",
             key="storage.blobs.bucket",
         )
+
+
+def _values(manifest: Manifest) -> str:
+    """The embedder as keys of a manifest."""
+    return ", ".join(f"{key}: {getattr(manifest, key)}" for key in EMBEDDER_KEYS)
 
 
 def _target(manifest: Manifest) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 from fastapi import APIRouter, Response
@@ -11,14 +12,20 @@ from latent_core.db import audit, containers
 from latent_core.db.doctor import checks
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.errors import Invalid, TimedOut
-from latent_core.domain.findings import DoctorReport, StoreDifference
+from latent_core.domain.errors import TimedOut
+from latent_core.domain.findings import ContainerReport, DoctorReport, StoreDifference
 from latent_core.domain.token import Scope
 from latent_core.wire.doctor import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import json_answer
-from latent_gateway.manifest_sync import read_folder
+from latent_gateway.manifest_files import (
+    FileDifference,
+    compare,
+    invalid_file,
+    missing_container,
+    scan_folder,
+)
 
 router = APIRouter(tags=["admin"])
 
@@ -71,7 +78,7 @@ async def _examined(
         alone=alone,
     )
     report = await examined.examine(container_ids)
-    await _note_files(shared, report, whole=container_ids is None)
+    await _compare_files(shared, report, whole=container_ids is None)
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,
@@ -87,32 +94,42 @@ async def _examined(
     return report
 
 
-async def _note_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:
-    """Note manifest files that differ from the database. The database owns manifests, so a person must decide."""
-    try:
-        files = await asyncio.to_thread(read_folder, shared.settings.manifests)
-    except Invalid as exc:
-        if whole:  # the message names files of any container
-            report.checks["manifests"] = exc.message
-        return
-    async with shared.stack.db.transaction() as conn:
-        known = await containers.find(conn, [m.id for _, m in files if m.id in report.containers])
-    for path, manifest in files:
+async def _compare_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:
+    """Compare the manifest folder with the database, which owns manifests: a person must decide. A file that cannot be
+    applied is a difference, one that apply would accept a note."""
+    stack = shared.stack
+    found = await asyncio.to_thread(scan_folder, shared.settings.manifests)
+    ids = [m.id for _, m in found.manifests]
+    async with stack.db.transaction() as conn:
+        known = await containers.find(conn, ids)
+        switched = await audit.last_switched(conn, ids)
+        deleted = await audit.deleted(conn, [i for i in ids if i not in known])
+    for path, manifest in found.manifests:
         container = known.get(manifest.id)
-        if container is not None and container.manifest != manifest:
-            keys = sorted(
-                key
-                for key in type(manifest).model_fields
-                if getattr(manifest, key) != getattr(container.manifest, key)
-            )
-            report.containers[manifest.id].notes.append(
-                StoreDifference(
-                    kind="manifest",
-                    object=path.name,
-                    message=f"differs from the stored manifest in {', '.join(keys)}: "
-                    f"`latent container apply {path.name}`, or correct the file",
-                )
-            )
+        if container is None:
+            if whole and manifest.id not in deleted:
+                report.stores.append(missing_container(stack, path, manifest))
+        elif manifest.id in report.containers:
+            switched_at = switched.get(manifest.id)
+            difference = compare(path, manifest, container, stack.blobs, switched_at)
+            if difference is not None:
+                _report_file(report.containers[manifest.id], path, difference)
+    if whole:  # the names of other files may belong to any container
+        report.stores += [invalid_file(name, cause) for name, cause in found.invalid.items()]
+    report.clean = not report.stores and not any(
+        one.differences for one in report.containers.values()
+    )
+
+
+def _report_file(found: ContainerReport, path: Path, difference: FileDifference) -> None:
+    cause = f" and cannot be applied: {difference.refused}" if difference.refused else ""
+    message = f"differs from the stored manifest in {', '.join(difference.keys)}{cause}"
+    reported = StoreDifference(
+        kind="manifest",
+        object=path.name,
+        message=f"{message.rstrip('.')}. Remedy: {difference.remedy}",
+    )
+    (found.differences if difference.refused else found.notes).append(reported)
 
 
 async def _note_repairs(

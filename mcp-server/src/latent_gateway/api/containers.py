@@ -165,6 +165,7 @@ async def change(
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
+        manifest = founding.completed(manifest, current)
         access.check_kept(caller, manifest)
         founding.check_change(current, manifest, shared.stack.blobs)
         etag = founding.etag(manifest)
