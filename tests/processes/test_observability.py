@@ -186,7 +186,7 @@ async def test_the_id_of_a_request_leads_to_its_jobs_and_their_lines(
         headers={"X-Request-ID": name},
     )
     assert answer.headers["x-request-id"] == name
-    job_id = answer.json()["job_id"]
+    job_id = int(answer.json()["job_id"])
     await settled(client, "followed")
 
     def lines(**fields: Any) -> list[dict[str, Any]]:

@@ -211,7 +211,11 @@ async def _fill(harness: GatewayHarness) -> None:
         added = await harness.add(VAULT, f"{SECRET}.md", note.encode())
         pdf = await harness.add(VAULT, "book.pdf", _book())
         await eventually(lambda: _quiet(harness), what="the queue to be empty")
-    harness.doc_id, harness.job_id, harness.pdf_id = added["doc_id"], added["job_id"], pdf["doc_id"]
+    harness.doc_id, harness.job_id, harness.pdf_id = (
+        added["doc_id"],
+        int(added["job_id"]),
+        pdf["doc_id"],
+    )
     harness.upload_id = await harness.upload(VAULT, "pending.md", b"pending")
     chunks = await harness.ask_json(
         "owner", "GET", f"/v1/containers/{VAULT}/chunks?doc_id={harness.doc_id}"
