@@ -282,3 +282,13 @@ def test_code_keeps_the_words_that_prose_leaves_out_and_stems_the_others() -> No
 def test_stop_words_stand_in_one_list_a_language_and_none_is_a_phrase() -> None:
     assert set(STOP_WORDS) == set(list(SAMPLES)[:7])
     assert all(word.split() == [word] for words in STOP_WORDS.values() for word in words)
+
+
+def test_fields_add_their_words_after_those_of_the_text() -> None:
+    alone, with_fields = (
+        analyse("The lamp", "english"),
+        analyse("The lamp", "english", "Argand\noil"),
+    )
+    assert with_fields.positions == {**alone.positions, "argand": [3], "oil": [4]}
+    assert with_fields.length == alone.length + 2
+    assert analyse("The lamp", "english", "") == alone
