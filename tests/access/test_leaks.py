@@ -6,7 +6,9 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import time
 from typing import Any, Final
+from uuid import uuid4
 
 import httpx
 import orjson
@@ -419,6 +421,30 @@ async def test_a_signed_link_outlives_the_right_by_no_more_than_five_minutes(
     finally:
         await apply(harness)
     assert TTL_SECONDS <= 300
+
+
+async def test_the_link_to_an_original_needs_the_right_and_serves_only_what_was_signed(
+    harness: GatewayHarness,
+) -> None:
+    path = f"/v1/documents/{harness.doc_id}/original"
+    link = (await harness.ask_json("reader", "GET", path))["url"].removeprefix(BASE)
+    assert int(re.findall(r"exp=(\d+)", link)[0]) <= time() + TTL_SECONDS + 1
+    assert (await harness.ask("nobody", "GET", link)).status_code == 200
+    for change in (
+        ("disposition=attachment", "disposition=inline"),
+        ("type=", "type=text%2Fhtml&was="),
+        ("filename=", "filename=x&was="),
+    ):
+        assert (await harness.ask("nobody", "GET", link.replace(*change))).status_code in (400, 403)
+    missing = await harness.ask("other", "GET", f"/v1/documents/{uuid4()}/original")
+    foreign = await harness.ask("other", "GET", path)
+    assert foreign.status_code == missing.status_code == 404
+    assert SECRET not in foreign.text
+    await apply(harness, reader=[])
+    try:
+        assert (await harness.ask("reader", "GET", path)).status_code == 404
+    finally:
+        await apply(harness)
 
 
 async def test_a_stream_ends_when_its_token_does(harness: GatewayHarness) -> None:

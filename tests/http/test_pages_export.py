@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from latent_client import AsyncClient, export_pages
+from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Pdf
 from latent_core.wire.search import SearchRequest
@@ -69,6 +70,63 @@ async def test_every_source_is_exported_once_and_the_same_each_time(
         "pages", "export", "-c", "shelf", "--out", str(tmp_path / "one"), "-d", "book.pdf"
     )
     assert (code, "3 pages of 1 document " in out) == (0, True)
+
+
+async def test_a_page_is_exported_as_a_pdf_with_both_hashes_and_listings_have_absolute_addresses(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    doc_id = document_id("shelf", "file:///book.pdf")
+    code, out, err = await installation.cli(
+        *("pages", "export", str(doc_id), "--page", "2", "--pdf", "--json", "--out", str(tmp_path))
+    )
+    assert code == 0, err
+    written = json.loads(out)
+    file = tmp_path / str(doc_id) / "pages" / "0002.pdf"
+    assert written["file"] == str(file)
+    assert written["page_pdf_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert written["pdf_sha256"] == (await client.document("shelf", doc_id)).sha256
+    assert pymupdf.open(file).page_count == 1
+    assert "Page 2 of the log." in pymupdf.open(file)[0].get_text()
+    code, _, err = await installation.cli("pages", "export", str(doc_id), "--page", "2")
+    assert (code, "--page and --pdf" in err) == (2, True)
+    code, _, err = await installation.cli("pages", "export", str(doc_id), "--page", "9", "--pdf")
+    assert (code, "has no page 9" in err) == (1, True), err
+    code, _, err = await installation.cli(
+        *("pages", "export", "book.pdf", "-c", "shelf", "--out", str(tmp_path / "web")),
+        *("--base-url", "https://example.org/pages/"),
+    )
+    assert code == 0, err
+    listing = (tmp_path / "web" / str(doc_id) / "pages.jsonl").read_text().splitlines()
+    lines = [json.loads(line) for line in listing]
+    assert lines[0]["uri"] == f"https://example.org/pages/{doc_id}/pages/0001.webp"
+    assert {line["source_pdf"] for line in lines} == {"file:///book.pdf"}
+
+
+async def test_the_commands_show_which_pdfs_are_processed_and_process_the_others(
+    installation: Installation, client: AsyncClient
+) -> None:
+    torn = await add(client, "shelf", "torn.pdf", b"%PDF-1.7 torn")
+    await client.wait([torn.job_id], timeout_seconds=60)
+    code, out, err = await installation.cli("pages", "status", "-c", "shelf", "--json")
+    assert code == 0, err
+    shown = json.loads(out)
+    assert shown["totals"]["pages_processed"] == 3
+    assert {d["source_uri"]: d["status"] for d in shown["documents"]} == {
+        "file:///book.pdf": "drawn",
+        "file:///torn.pdf": "failed",
+    }
+    _, out, _ = await installation.cli("pages", "status", "-c", "shelf", "--status", "failed")
+    assert "damaged" in out
+    assert "book.pdf" not in out
+    assert "2 PDFs, 1 failed; 3 of 3 pages processed" in out
+    code, out, _ = await installation.cli("pages", "process", "book.pdf", "-c", "shelf")
+    assert (code, "nothing to do" in out) == (0, True)
+    code, out, _ = await installation.cli("pages", "process", "--all", "-c", "shelf", "--wait")
+    assert (code, f"(job {torn.job_id})" in out) == (4, True), "it fails again"
+    code, _, err = await installation.cli("pages", "process", "guide.md", "-c", "shelf")
+    assert (code, "is no PDF" in err) == (4, True)
+    code, _, err = await installation.cli("pages", "process", "-c", "shelf")
+    assert (code, "--all" in err) == (2, True)
 
 
 async def test_every_chunk_knows_the_pages_its_lines_fall_on(client: AsyncClient) -> None:

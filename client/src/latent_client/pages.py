@@ -20,6 +20,7 @@ from latent_core.domain.errors import Forbidden, NotFound, Unauthorized, Unavail
 from latent_core.wire.pages import ListedPage, PagesPage
 
 CONCURRENCY: Final = 8
+PAGE_PDF_SECONDS: Final = 300.0
 LISTING: Final = "pages.jsonl"
 ENDINGS: Final = {"image/webp": "webp", "image/png": "png", "image/jpeg": "jpg"}
 """File endings by MIME type; other types are refused."""
@@ -58,20 +59,66 @@ async def export_pages(
     folder: Path,
     doc_ids: Sequence[UUID] = (),
     on_progress: OnPages | None = None,
+    *,
+    base_url: str | None = None,
 ) -> PagesReport:
     """Write ``<doc_id>/pages/<number>.webp`` and ``<doc_id>/pages.jsonl`` for all documents, or for ``doc_ids``.
 
+    ``uri`` of a line is relative to the document's folder, or absolute below ``base_url``, the address of ``folder``.
     The same pages produce the same files. Records of a corpus have no pages.
     """
-    return await _PagesExport(client, container_id, folder, on_progress).run(doc_ids)
+    return await _PagesExport(client, container_id, folder, on_progress, base_url).run(doc_ids)
+
+
+class PagePdfFile(BaseModel):
+    """A page of a PDF that was written as its own file."""
+
+    file: str
+    doc_id: UUID
+    page: int
+    bytes: int
+    pdf_sha256: str | None
+    """Of the PDF that the page is from."""
+    page_pdf_sha256: str
+
+
+async def export_page_pdf(
+    client: AsyncClient, doc_id: UUID, page: int, folder: Path
+) -> PagePdfFile:
+    """Write one page of a PDF as ``<doc_id>/pages/<number>.pdf`` and verify its hash."""
+    made = await client.page_pdf(doc_id, page)
+    if made.pdf_uri is None and made.job_id is not None:
+        await client.wait([made.job_id], timeout_seconds=PAGE_PDF_SECONDS)
+        made = await client.page_pdf(doc_id, page)
+    if made.pdf_uri is None or made.page_pdf_sha256 is None:
+        raise Unavailable(f"page {page} of document {doc_id} is not ready as a PDF: try again")
+    content = (await client.fetch(made.pdf_uri)).content
+    if hashlib.sha256(content).hexdigest() != made.page_pdf_sha256:
+        raise Unavailable(f"the PDF of page {page} does not match its hash: export it again")
+    file = folder / str(doc_id) / "pages" / f"{page:04d}.pdf"
+    await asyncio.to_thread(_write, file, content)
+    return PagePdfFile(
+        file=str(file),
+        doc_id=doc_id,
+        page=page,
+        bytes=len(content),
+        pdf_sha256=made.pdf_sha256,
+        page_pdf_sha256=made.page_pdf_sha256,
+    )
 
 
 class _PagesExport:
     """One run."""
 
     def __init__(
-        self, client: AsyncClient, container_id: str, folder: Path, on_progress: OnPages | None
+        self,
+        client: AsyncClient,
+        container_id: str,
+        folder: Path,
+        on_progress: OnPages | None,
+        base_url: str | None,
     ) -> None:
+        self._base_url = base_url
         self._client = client
         self._container_id = container_id
         self._folder = folder
@@ -103,7 +150,7 @@ class _PagesExport:
             async for page in self._client.pages(document.doc_id):
                 there = [one for one in page.pages if one.sha256 is not None]
                 await self._images(document.doc_id, target, there)
-                lines += [_line(document, one) for one in there]
+                lines += [_line(document, one, self._base_url) for one in there]
                 lacking = page if page.page_images != "ready" else lacking
         except NotFound:
             return  # deleted meanwhile
@@ -166,12 +213,14 @@ def _name(page: ListedPage) -> str:
     return f"pages/{page.page:04d}.{ending}"
 
 
-def _line(document: DocumentView, page: ListedPage) -> dict[str, Any]:
-    """A line of the listing. ``uri`` is a relative path, since a link would expire and differ in each export."""
+def _line(document: DocumentView, page: ListedPage, base_url: str | None) -> dict[str, Any]:
+    """A line of the listing. ``uri`` names the exported file, since a link would expire and differ in each export."""
+    name = _name(page)
+    base = "" if base_url is None else f"{base_url.rstrip('/')}/{document.doc_id}/"
     return {
         "doc_id": str(document.doc_id),
         "page": page.page,
-        "uri": _name(page),
+        "uri": f"{base}{name}",
         "sha256": page.sha256,
         "bytes": page.bytes,
         "width": page.width,

@@ -69,7 +69,7 @@ def download(
     as_json: Json = False,
 ) -> None:
     """Download the original of a document: the file, the fetched page, or the text of a note."""
-    doc_id = _any_identity(container, name)
+    doc_id = any_identity(container, name)
     link, file = ask(lambda client: _download(client, doc_id, to))
     if as_json:
         emit({"file": str(file), "original": link})
@@ -149,7 +149,8 @@ def identity(container: str, name: str) -> UUID:
         return document_id(container, name if "://" in name else f"file:///{name}")
 
 
-def _any_identity(container: str | None, name: str) -> UUID:
+def any_identity(container: str | None, name: str) -> UUID:
+    """Like ``identity``; an id needs no container."""
     if container is not None:
         return identity(container, name)
     try:

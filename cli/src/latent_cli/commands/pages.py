@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
-from latent_cli.commands.documents import identity
+from latent_cli.commands.documents import any_identity, identity
 from latent_cli.exits import FOUND
-from latent_cli.options import InContainer, Json, command_app
-from latent_cli.output import amount, answers, emit, notes, safe
+from latent_cli.jobs_output import finish_jobs
+from latent_cli.options import InContainer, Json, Wait, command_app
+from latent_cli.output import amount, answers, emit, notes, safe, size, table
 from latent_cli.progress import ProgressBars
 from latent_cli.session import ask
-from latent_client.pages import PagesReport, export_pages
+from latent_client import AsyncClient
+from latent_client.pages import PagesReport, export_page_pdf, export_pages
+from latent_core.domain.errors import Invalid
+from latent_core.domain.pdf_status import (
+    Action,
+    PdfState,
+    PdfStatus,
+    PdfTotals,
+    SelectedDocument,
+)
+from latent_core.wire.pages import MAX_SELECTED
 
 app = command_app()
 
@@ -22,18 +35,33 @@ MISSING_SHOWN = 20
 
 @app.callback()
 def pages() -> None:
-    """Export the page images of documents."""
+    """Export page images and single-page PDFs, show which PDFs are processed, and process them."""
 
 
 @app.command()
 def export(
-    container: InContainer,
-    out: Annotated[Path, typer.Option("--out", help="Folder to write; created if missing.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DOC", help="Only these documents: id, source URI or path."),
+    ] = None,
+    container: Annotated[
+        str | None,
+        typer.Option("--container", "-c", help="The container; not needed for the PDF of an id."),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder to write; created if missing; default: this one.")
+    ] = Path(),
     documents: Annotated[
         list[str] | None,
-        typer.Option(
-            "--document", "-d", help="Only this document: id, source URI or path; repeatable."
-        ),
+        typer.Option("--document", "-d", help="The same as DOC; repeatable."),
+    ] = None,
+    page: Annotated[int | None, typer.Option("--page", min=1, help="The page, with --pdf.")] = None,
+    pdf: Annotated[
+        bool, typer.Option("--pdf", help="Write one page of a PDF as <doc_id>/pages/<number>.pdf.")
+    ] = False,
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", help="Address of the folder: pages.jsonl gets absolute uris."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -41,17 +69,124 @@ def export(
 
     Existing images are kept, so an interrupted export continues. Exit 4 if images are missing.
     """
-    ids = [identity(container, name) for name in documents or []]
+    chosen = [*(names or []), *(documents or [])]
+    if pdf or page is not None:
+        if not pdf or page is None or len(chosen) != 1:
+            raise Invalid("a single-page PDF needs one document, --page and --pdf")
+        _export_pdf(container, chosen[0], page, out, as_json=as_json)
+        return
+    if container is None:
+        raise Invalid("name the container with -c")
+    ids = [identity(container, name) for name in chosen]
     with ProgressBars() as bars:
 
         def on_progress(done: int, total: int, images: int) -> None:
             bars.set("documents", done, total)
             bars.set("pages", images, None)
 
-        report = ask(lambda client: export_pages(client, container, out, ids, on_progress))
+        report = ask(
+            lambda client: export_pages(client, container, out, ids, on_progress, base_url=base_url)
+        )
     emit(report) if as_json else _show(report)
     if report.missing:
         raise typer.Exit(FOUND)
+
+
+def _export_pdf(container: str | None, name: str, page: int, out: Path, *, as_json: bool) -> None:
+    doc_id = any_identity(container, name)
+    written = ask(lambda client: export_page_pdf(client, doc_id, page, out))
+    if as_json:
+        emit(written)
+        return
+    answers().print(safe(f"{written.file}: {size(written.bytes)}"))
+    answers().print(f"pdf_sha256      {written.pdf_sha256}")
+    answers().print(f"page_pdf_sha256 {written.page_pdf_sha256}")
+
+
+@app.command()
+def status(
+    container: Annotated[
+        str | None,
+        typer.Option("--container", "-c", help="The container; default: all that you own."),
+    ] = None,
+    states: Annotated[
+        list[PdfState] | None,
+        typer.Option("--status", help="Only PDFs in this state; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how many pages of each PDF are processed, and why others are not."""
+    totals, found = ask(lambda client: _status(client, container, states or []))
+    if as_json:
+        emit({"totals": totals, "documents": found})
+        return
+    columns = ("SOURCE", "STATUS", ">PAGES", ">DONE", ">LEFT", ">JOB", "ID", "CAUSE")
+    rows = (
+        (
+            one.source_uri.removeprefix("file:///"),
+            one.status.value,
+            one.total,
+            one.processed,
+            one.unprocessed,
+            one.job_id or "",
+            one.doc_id,
+            one.cause or "",
+        )
+        for one in found
+    )
+    answers().print(table(columns, rows))
+    done = f"{totals.pages_processed} of {amount(totals.pages_total, 'page')} processed"
+    answers().print(f"{amount(totals.documents, 'PDF')}, {totals.failed} failed; {done}")
+
+
+@app.command()
+def process(
+    container: InContainer,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="DOC", help="Ids, source URIs or paths.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All PDFs of the container that are not processed.")
+    ] = False,
+    wait: Wait = False,
+    as_json: Json = False,
+) -> None:
+    """Process PDFs to the end: failed jobs run again, missing pages are drawn. Exit 4 if one is refused."""
+    if everything == bool(names):
+        raise Invalid("name the documents, or give --all")
+    ids = [identity(container, name) for name in names or []]
+    selected = ask(lambda client: _process(client, container, ids))
+    refused = [one for one in selected if one.action is Action.REFUSED]
+    for one in refused:
+        notes().print(safe(f"refused: {one.doc_id}: {one.cause}"), soft_wrap=True)
+    job_ids = [one.job_id for one in selected if one.job_id is not None]
+    if job_ids or as_json:
+        finish_jobs(job_ids, wait=wait, as_json=as_json)
+    elif not refused:
+        answers().print("nothing to do: all of them are processed")
+    if refused:
+        raise typer.Exit(FOUND)
+
+
+async def _status(
+    client: AsyncClient, container: str | None, states: Sequence[PdfState]
+) -> tuple[PdfTotals, list[PdfStatus]]:
+    totals = await client.pdf_totals(container)
+    return totals, [one async for one in client.pdf_status(container, states=states)]
+
+
+async def _process(
+    client: AsyncClient, container: str, ids: Sequence[UUID]
+) -> list[SelectedDocument]:
+    """What is done with each; without ``ids``, with all PDFs that are not processed."""
+    if not ids:
+        left = [state for state in PdfState if state is not PdfState.DRAWN]
+        ids = [one.doc_id async for one in client.pdf_status(container, states=left)]
+    selected: list[SelectedDocument] = []
+    for start in range(0, len(ids), MAX_SELECTED):
+        part = ids[start : start + MAX_SELECTED]
+        selected += (await client.process_selected(container, part)).documents
+    return selected
 
 
 def _show(report: PagesReport) -> None:
