@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds
-from latent_core.domain.manifest.model import Fusion, SearchMode
+from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
 from latent_core.eval.datasets import (
     QueryResult,
     QuerySet,
@@ -160,6 +160,7 @@ def test_a_suggestion_is_worth_it_only_when_it_is_surely_better() -> None:
     current = answers(*[0.5] * 30)
     setups = candidates()
     assert len({setup.name for setup in setups}) == len(setups)
+    assert Fusion(method=FusionMethod.AUTO) in [setup.fusion for setup in setups]
     better, worse = answers(*[1.0] * 30), answers(*[0.0] * 30)
     found = suggestion(current, [(setups[0], worse), (setups[1], better), (setups[2], current)])
     assert (found.best, found.worth_it) == (setups[1], True)
