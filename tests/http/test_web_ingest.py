@@ -101,6 +101,10 @@ async def test_a_page_is_found_by_what_it_says_and_known_by_its_address(
     )
     assert answer.hits[0].doc_id == added.doc_id
     assert "hidden" not in " ".join(hit.snippet for hit in answer.hits)
+    original = await client.original(added.doc_id)
+    assert (original.mime, original.sha256) == ("text/html", document.sha256)
+    assert original.filename.endswith(".html")
+    assert b"Ada Light" in (await client.fetch(original.url)).content
 
     async def drawn() -> bool:
         try:
