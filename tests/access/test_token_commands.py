@@ -15,6 +15,7 @@ from tests.http.test_http_surface import add, ingest, manifest, search
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 
 async def latent(installation: Installation, *arguments: str) -> str:

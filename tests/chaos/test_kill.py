@@ -370,7 +370,7 @@ def figures(run: Run, story: Story, seed: int, seconds: float) -> str:
 @pytest.mark.parametrize(
     ("seed", "kills", "every"),
     [
-        (1, 4, 7),
+        pytest.param(1, 4, 7, marks=pytest.mark.slow),
         pytest.param(1, 12, 1, marks=pytest.mark.slow),
         *(pytest.param(seed, 40, 1, marks=pytest.mark.slow) for seed in (2, 3, 4)),
     ],

@@ -54,7 +54,7 @@ MERGING: Final = (
     "import.after_finish",
 )
 """Of these a merge leaves other traces: documents of its container are live meanwhile, and replaced."""
-ALWAYS: Final = ("export.after_store", "import.after_commit")
+ALWAYS: Final = ("import.after_commit",)
 """Also tried where there is little time."""
 
 

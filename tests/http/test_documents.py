@@ -23,6 +23,7 @@ from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 BOX = "box"
 TORN, LOCKED, LAMP = "torn.pdf", "locked.pdf", "lamp.md"

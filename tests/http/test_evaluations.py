@@ -18,6 +18,7 @@ from tests.conftest import DIMS
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 TEXTS = {
     "lamp": "The lamp is lit at dusk by the keeper.",

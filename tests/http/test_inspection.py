@@ -15,6 +15,7 @@ from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation, eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 GUIDE = """---
 author: Ada

@@ -20,6 +20,7 @@ from tests.conftest import DIMS
 from tests.support.harness.installation import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 
 def book(pages: int, word: str = "gull") -> bytes:

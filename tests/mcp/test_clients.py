@@ -41,6 +41,7 @@ from tests.support.harness.installation import LATENT, Installation, eventually
 from tests.support.servers.model_server import ScriptedCall, ScriptedModel
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 BRIDGES: Final = 20
 MAX_RSS_BYTES: Final = 40_000_000

@@ -20,6 +20,7 @@ from tests.support import transcripts
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 CONTAINER: Final = "talks"
 TALK: Final = {

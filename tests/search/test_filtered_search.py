@@ -26,6 +26,7 @@ from tests.support.oracles.filter_oracle import FilterJudge, FilterRow, filters
 from tests.support.oracles.naive_facets import NaiveFacet, assert_counted
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 MODES: Final = (SearchMode.LEXICAL, SearchMode.SEMANTIC, SearchMode.HYBRID)
 HEALTH: Final = list(HealthCheck)
