@@ -43,12 +43,12 @@ ocr: requirements-ocr.lock  ## an OCR engine, if the system has none
 smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
 	$(BIN)/python -m scripts.smoke $(ON)
 
-# No test may need a second run to pass. Tests wait for processes much of the time: three share two cores.
+# No test may need a second run to pass. Tests wait for processes much of the time: four share two cores.
 test: setup  ## the tests, on real services; all but the slow ones (under 10 minutes on two cores)
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -q -m "not slow"
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m "not slow"
 
 test-all: setup  ## and the slow ones: chaos, every crash point, soaks (nightly in the workflow)
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -q
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q
 
 # POSTGRES=16 for the older version; LLC_TEST_… for servers that run already.
 test-servers: setup  ## the end-to-end tests with a gateway and a worker on servers

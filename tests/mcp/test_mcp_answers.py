@@ -89,6 +89,7 @@ async def calls(stocked: Installation, install_root: Path) -> list[Call]:
         ("containers_search", {"containers": ["void"], "query": "whale"}),
         ("containers_search", {"containers": ["none"], "query": "whale"}),
         ("containers_search", {"containers": ["books"], "query": "x", "filters": {"colour": 1}}),
+        *(("doc_search", {"query": "whale", "containers": [name]}) for name in ("books", "none")),
         *(("documents_get", {"doc_id": doc_id}) for doc_id in (live, pending, NOWHERE, "x")),
         ("documents_get", {"doc_id": live, "detail": "brief"}),
         ("documents_get", {"doc_id": live, "page": 1}),
