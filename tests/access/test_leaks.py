@@ -292,7 +292,7 @@ async def test_a_search_of_all_says_so_when_it_left_some_out(
     await harness.ask_json("owner", "POST", "/v1/containers", body={"manifest": second})
     whole = await harness.ask_json("owner", "POST", "/v1/doc_search", body=body)
     assert not whole["partial"]
-    monkeypatch.setattr(search, "MAX_CONTAINERS", 1)
+    monkeypatch.setattr(harness.settings, "search_max_containers", 1)
     cut = await harness.ask_json("owner", "POST", "/v1/doc_search", body=body)
     assert cut["partial"]
     assert "List the ones you need" in cut["issues"][-1]["message"]

@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from latent_gateway.api import search
 from latent_workers.worker import working
 from tests.support.harness.gateway_harness import GatewayHarness, furnished
 from tests.support.harness.installation import eventually
@@ -40,10 +39,19 @@ async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
         async with working(one.settings, one.stack):
             for name in PROJECTS:
                 await one.add(name, "log.md", log_of(name).encode())
+            for name in COPIES:
+                await one.add(name, "rules.md", RULES.encode())
             await eventually(lambda: quiet(one), what="the queue to be empty")
         await one.make_token("planner", AGENT, scopes=["read"])
         await one.make_token("project", AGENT, scopes=["read"], containers=["south"])
         yield one
+
+
+RULES: Final = (
+    "# Harbour rules\n\nVessels over forty metres announce their berthing two tides ahead.\n"
+)
+COPIES: Final = ("north", "west")
+"""Projects with a copy of it."""
 
 
 def log_of(name: str) -> str:
@@ -86,11 +94,32 @@ async def test_without_containers_all_that_may_be_read_are_searched(
     by_http = await harness.ask_json("planner", "POST", "/v1/search", body=body)
     assert {hit["container_id"] for hit in by_http["hits"]} == set(PROJECTS)
     assert not by_http["partial"]
-    monkeypatch.setattr(search, "MAX_CONTAINERS", 2)
+    monkeypatch.setattr(harness.settings, "search_max_containers", 2)
     some = await found(harness, "planner", query="fog lamp")
     assert some["partial"]
     message = "Searched the first 2 of 4 containers (the limit). List the ones you need."
     assert [issue["message"] for issue in some["issues"]] == [message]
+
+
+async def test_the_same_text_in_several_containers_is_one_hit_that_names_the_others(
+    harness: GatewayHarness,
+) -> None:
+    body: dict[str, Any] = {"query": "berthing of vessels over forty metres", "top_k": 1}
+    pages, cursor = [], None
+    for _ in range(3):
+        page = await harness.ask_json(
+            "planner", "POST", "/v1/search", body=body | {"cursor": cursor}
+        )
+        pages.append(page)
+        cursor = page["next_cursor"]
+    (first,) = pages[0]["hits"]
+    copies = {first["container_id"], *(d["container_id"] for d in first["duplicates"])}
+    assert copies == set(COPIES)
+    assert not [h for page in pages[1:] for h in page["hits"] if h["source_path"] == "rules.md"]
+    apart = await harness.ask_json(
+        "planner", "POST", "/v1/search", body=body | {"top_k": 2, "dedup": False}
+    )
+    assert {h["container_id"] for h in apart["hits"]} == set(COPIES)
 
 
 async def test_facets_are_counted_for_a_model_without_a_place_in_the_list_of_tools(

@@ -183,6 +183,10 @@ class Settings(BaseSettings):
         "LLC_SEARCH_WAIT_SECONDS", default=10.0, minimum=0, maximum=600
     )
     """How long a search waits for a slot before it is refused."""
+    search_max_containers: int = _named(
+        "LLC_SEARCH_MAX_CONTAINERS", default=200, minimum=1, maximum=1000
+    )
+    """Containers that one search covers; it says so when there are more."""
     max_upload_bytes: int = _named(
         "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )

@@ -70,6 +70,7 @@ DELIVERED = {
     "poll_seconds": "how soon a job is seen without a wake-up",
     "search_timeout_ms": "when a container's answer is not waited for any more",
     "search_wait_seconds": "how long a search waits for its slot",
+    "search_max_containers": "how many containers one search covers",
     "max_upload_bytes": "uploads and files over it are refused",
     "max_import_bytes": "archives over it are refused",
     "min_free_bytes": "room that stays free on the disk of what is embedded",

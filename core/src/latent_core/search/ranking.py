@@ -97,9 +97,30 @@ def collapse(groups: Sequence[Group], repeated: Mapping[UUID, UUID]) -> list[Gro
     for one in groups:
         members.setdefault(_root(one.best.doc_id, parents), []).append(one)
     return [
-        best._replace(duplicates=tuple(g.best for g in others[:MAX_DUPLICATES]))
-        for best, *others in members.values()
+        best._replace(duplicates=_duplicates(best, others)) for best, *others in members.values()
     ]
+
+
+def _duplicates(best: Group, others: Sequence[Group]) -> tuple[RankedCandidate, ...]:
+    found = [*best.duplicates, *(c for g in others for c in (g.best, *g.duplicates))]
+    return tuple(found[:MAX_DUPLICATES])
+
+
+def copies(
+    groups: Sequence[Group], content_hashes: Mapping[tuple[str, int], str]
+) -> dict[UUID, UUID]:
+    """Each document whose best chunk has the text of a better one in another container, with that document."""
+    first: dict[str, RankedCandidate] = {}
+    found: dict[UUID, UUID] = {}
+    for one in groups:
+        best = one.best
+        text = content_hashes.get((best.container_id, best.chunk_no))
+        if text is None:
+            continue
+        original = first.setdefault(text, best)
+        if original.container_id != best.container_id:
+            found[best.doc_id] = original.doc_id
+    return found
 
 
 def _root(doc_id: UUID, parents: Mapping[UUID, UUID]) -> UUID:

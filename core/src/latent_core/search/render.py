@@ -72,13 +72,18 @@ def render(
     passage that repeats a shown chunk of another document is omitted."""
     by_container = {r.plan.container.id: r for r in retrieved}
     best = [(g, row) for g in groups if (row := found.chunk(g.best)) is not None]
-    shown = {_text_key(row, by_container[g.best.container_id]): row.doc_id for g, row in best}
+    shown = {
+        key: row.doc_id
+        for g, row in best
+        for key in _text_keys(row, by_container[g.best.container_id])
+    }
     documents = []
     for group, row in best:
         container = by_container[group.best.container_id]
         hits = [_hit(group, row, found, container, links)]
         for passage, its_row in _passages(group, found):
-            if shown.setdefault(_text_key(its_row, container), row.doc_id) == row.doc_id:
+            keys = _text_keys(its_row, container)
+            if all(shown.setdefault(key, row.doc_id) == row.doc_id for key in keys):
                 hits.append(_hit(Group(passage), its_row, found, container, links))
         documents.append(hits)
     return documents
@@ -90,12 +95,13 @@ def _passages(group: Group, found: HydratedRows) -> list[tuple[RankedCandidate, 
     return sorted(rows, key=lambda pair: pair[1].position)
 
 
-def _text_key(row: HitRow, retrieved: ContainerCandidates) -> tuple[str, int | str]:
-    """The same for near-duplicates; in a search by words alone, for identical texts."""
-    container = retrieved.plan.container.id
+def _text_keys(row: HitRow, retrieved: ContainerCandidates) -> list[str | tuple[str, int]]:
+    """One key that identical texts share, and one that near-duplicates in the container share; a search by words alone
+    knows no near-duplicates."""
     if VECTOR not in retrieved.plan.channels:
-        return container, row.text
-    return container, row.chunk_no if row.original is None else row.original
+        return [row.text]
+    original = row.chunk_no if row.original is None else row.original
+    return [row.text, (retrieved.plan.container.id, original)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +209,7 @@ def _hit(
 
 def _duplicate(candidate: RankedCandidate, row: PlaceRow) -> Duplicate:
     return Duplicate(
+        container_id=candidate.container_id,
         doc_id=row.doc_id,
         chunk_id=row.id,
         title=row.title or row.uri,

@@ -40,6 +40,7 @@ from latent_core.search.ranking import (
     RankedCandidate,
     SearchOrder,
     collapse,
+    copies,
     group,
     in_display_order,
 )
@@ -272,6 +273,8 @@ class SearchService:
         page = HitPage()
         # A text and the one that supersedes it are often alike, and who requests both wants to see both.
         start, collapsed = plan.offset, not plan.dedup or plan.include_superseded
+        if len(documents) > 1 and not collapsed:
+            groups = collapse(groups, await self._copies(groups))
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True
@@ -290,6 +293,12 @@ class SearchService:
             page.has_thin |= _shows_thin(head, found, retrieved)
         page.next_offset = start if start < len(groups) else None
         return page
+
+    async def _copies(self, groups: Sequence[Group]) -> dict[UUID, UUID]:
+        """Documents whose best chunk has the text of a better one in another container."""
+        keys = [(g.best.container_id, g.best.chunk_no) for g in groups]
+        async with self.stores.db.reading() as conn:
+            return copies(groups, await duplicates.content_hashes(conn, keys))
 
     async def _repeated(
         self, plan: SearchPlan, groups: Sequence[Group], documents: Mapping[str, Mapping[int, UUID]]

@@ -81,8 +81,10 @@ class AlsoInDocument(BaseModel):
 
 
 class Duplicate(BaseModel):
-    """A matching chunk of another document with nearly the same text as the hit."""
+    """A matching chunk of another document with nearly the same text as the hit; of another container only with the
+    same text."""
 
+    container_id: str
     doc_id: UUID
     chunk_id: UUID
     title: str
@@ -162,7 +164,7 @@ class Hit(BaseModel):
 
 
 MAX_QUERY_CHARS = 8192
-MAX_CONTAINERS = 50
+MAX_CONTAINERS = 1000
 MAX_TOP_K = 100
 DEFAULT_RERANK_K = 50
 MAX_PATTERNS = 32
@@ -209,7 +211,8 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     containers: Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)] | None = None
-    """Default: all that the token may read, up to the same limit. Archived ones are skipped."""
+    """Default: all that the token may read. Only the first ``LLC_SEARCH_MAX_CONTAINERS`` are searched, and archived ones
+    are skipped; an issue says so."""
     query: Annotated[str, Field(max_length=MAX_QUERY_CHARS)] = ""
     image_ref: Text | None = None
     """An image to search by, alone or with a query: the id of an upload to one of the containers, of a document, or

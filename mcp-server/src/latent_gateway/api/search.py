@@ -14,7 +14,7 @@ from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.documents import DocSearchBody
-from latent_core.wire.search import MAX_CONTAINERS, SearchRequest, SearchResponse
+from latent_core.wire.search import SearchRequest, SearchResponse
 from latent_gateway.api.like import source_of
 from latent_gateway.api.query_image import query_image
 from latent_gateway.auth import access
@@ -41,7 +41,7 @@ async def find(
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
     async with shared.limiter.check():
         readable = await _readable(body, shared, caller)
-    searched = _searched(readable)
+    searched = _searched(readable, shared.settings.search_max_containers)
     image = (
         await query_image(shared, caller, body, searched) if body.image_ref is not None else None
     )
@@ -63,7 +63,7 @@ async def find(
             "partial": answer.partial,
         },
     )
-    return _with_issues(answer, _skipped(body, readable))
+    return _with_issues(answer, _skipped(body, readable, len(searched)))
 
 
 async def _readable(body: SearchRequest, shared: Gateway, caller: Principal) -> dict[str, Readable]:
@@ -82,20 +82,20 @@ async def _readable(body: SearchRequest, shared: Gateway, caller: Principal) -> 
                 raise
 
 
-def _searched(readable: Mapping[str, Readable]) -> dict[str, Readable]:
-    """As many as one search may cover; ``NotFound`` if there is none."""
+def _searched(readable: Mapping[str, Readable], limit: int) -> dict[str, Readable]:
+    """The first ``limit``; ``NotFound`` if there is none."""
     if not readable:
         raise NotFound("there is no container that you may read: create one first")
-    return dict(list(readable.items())[:MAX_CONTAINERS])
+    return dict(list(readable.items())[:limit])
 
 
-def _skipped(body: SearchRequest, readable: Mapping[str, Readable]) -> list[Issue]:
+def _skipped(body: SearchRequest, readable: Mapping[str, Readable], searched: int) -> list[Issue]:
     """One issue for each named container that is archived, and one for those beyond the limit."""
     named = dict.fromkeys(body.containers or ())
     issues = [access.closed(c, ContainerState.ARCHIVED).issue() for c in named if c not in readable]
-    if len(readable) > MAX_CONTAINERS:
+    if len(readable) > searched:
         message = (
-            f"Searched the first {MAX_CONTAINERS} of {len(readable)} containers (the limit). "
+            f"Searched the first {searched} of {len(readable)} containers (the limit). "
             "List the ones you need."
         )
         issues.append(Issue(code=IssueCode.POLICY, message=message))

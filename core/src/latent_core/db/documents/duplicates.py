@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from psycopg.rows import tuple_row
 
 from latent_core.db.connection import Connection
 
@@ -107,6 +108,13 @@ FROM duplicates l
 JOIN chunks a ON a.container_id = l.container_id AND a.chunk_no = l.chunk_no
 JOIN chunks b ON b.container_id = l.container_id AND b.chunk_no = l.original AND b.content_hash = a.content_hash
 WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigint[])
+"""
+
+CONTENT_HASHES: Final = """
+SELECT c.container_id, c.chunk_no, c.content_hash
+FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
+JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
+WHERE c.modality = 'text' AND c.text <> ''
 """
 
 _PACKED: Final = np.dtype(
@@ -250,3 +258,16 @@ async def originals(
         statement, {"container_id": container_id, "chunk_nos": list(chunk_nos)}
     )
     return {r["chunk_no"]: r["original"] for r in await cursor.fetchall()}
+
+
+async def content_hashes(
+    conn: Connection, chunks: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], str]:
+    """The hash of the text of each chunk that has one; chunks are given as (container, chunk_no)."""
+    values = {
+        "container_ids": [container_id for container_id, _ in chunks],
+        "chunk_nos": [chunk_no for _, chunk_no in chunks],
+    }
+    async with conn.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(CONTENT_HASHES, values)
+        return {(container_id, chunk_no): text async for container_id, chunk_no, text in cursor}

@@ -82,18 +82,16 @@ async def search(call: ToolCall, arguments: Query) -> ConnectorResults:
         return ConnectorResults(results=[])
     async with call.shared.stack.db.reading() as conn:
         readable = [c.id for c in await access.all_searchable(conn, call.caller)]
-    hits: list[Hit] = []
-    for start in range(0, min(len(readable), MAX_CONTAINERS_LISTED), MAX_CONTAINERS):
-        request = SearchRequest(
-            containers=readable[start : start + MAX_CONTAINERS],
-            query=arguments.query,
-            top_k=RESULTS,
-            diagnostics=False,
-        )
-        answer = await find(request, call.shared, call.caller, call.request_id, call.links)
-        hits += answer.hits
-    hits.sort(key=lambda hit: -hit.score)
-    return ConnectorResults(results=[_result(call, hit) for hit in hits[:RESULTS]])
+    if not readable:
+        return ConnectorResults(results=[])
+    request = SearchRequest(
+        containers=readable[:MAX_CONTAINERS],
+        query=arguments.query,
+        top_k=RESULTS,
+        diagnostics=False,
+    )
+    answer = await find(request, call.shared, call.caller, call.request_id, call.links)
+    return ConnectorResults(results=[_result(call, hit) for hit in answer.hits])
 
 
 def _result(call: ToolCall, hit: Hit) -> ConnectorResult:
