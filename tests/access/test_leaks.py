@@ -22,7 +22,7 @@ from latent_core.domain.token import new_token
 from latent_core.queue.enqueue import enqueue
 from latent_core.refresh.lifecycle import refresh_job
 from latent_core.wire.refresh import RefreshPayload, Strategy
-from latent_gateway.api import admin, search
+from latent_gateway.api import admin
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import MAX_FAILURES
 from latent_gateway.context import TTL_SECONDS
