@@ -173,7 +173,7 @@ def test_search_shows_place_page_and_reason(latent: Latent, museum: Path) -> Non
     latent("ingest", museum, "-c", "notes", "--wait")
     result = latent("search", "colza lamp", "-c", "notes", "--diagnostics")
     assert result.code == 0
-    assert "1. lamp.md  1.0000" in result.out
+    assert "1. lamp.md  score 1.0000" in result.out
     assert "   museum/lamp.md, page 1, line 1\n" in result.out
     assert "   The lamp burns colza oil.\n" in result.out
     assert "why: bm25 rank 1 (1.000) by colza, lamp" in result.out

@@ -81,7 +81,10 @@ def test_the_release_is_printed(latent: Latent) -> None:
         (["serach"], "no command 'serach'; did you mean 'search'?"),
         (["search", "x"], "Missing option '--container'"),
         (["search", "x", "-c", "notes", "--top-k", "many"], "'--top-k'"),
-        (["search", "x", "-c", "notes", "--mode", "magic"], "'magic' is not one of"),
+        (
+            ["search", "x", "-c", "notes", "--mode", "magic"],
+            "unknown mode 'magic'; choose from hybrid",
+        ),
         (["jobs"], "Missing command"),
         (["search", "x", "-c", "notes", "--top-k", "0"], "top_k"),
         (["search", "x" * 9000, "-c", "notes"], "query"),
