@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from latent_cli.watch_output import format_event
 from latent_client.folder import FolderReport
 from latent_client.folder_watch import WatchChange, WatchEvent
+from latent_core.domain.manifest.model import Manifest
+from latent_workers.ocr.engine import OcrEngine
+from latent_workers.ocr.reader import PageReader
+from latent_workers.ocr.words import OcrText
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
@@ -143,3 +148,57 @@ def test_a_dry_run_names_the_schema_field_of_an_unusable_document(
 )
 def test_each_change_is_one_line(event: WatchEvent, expected: str) -> None:
     assert format_event(event) == expected
+
+
+def test_a_dry_run_counts_the_cost_of_a_remote_embedder_by_the_price_of_its_tokens(
+    latent: Latent, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.create(Manifest(id="remote", name="Remote", embedder="openai/wide@96", dims=96))
+    unknown = latent("ingest", museum, "-c", "remote", "--dry-run").out
+    assert "cost: unknown; set LLC_EMBED_PRICE_PER_MILLION" in unknown
+    monkeypatch.setenv("LLC_EMBED_PRICE_PER_MILLION", "1000000")
+    monkeypatch.setenv("LLC_EMBED_RATE_LIMIT_PER_MIN", "6")
+    report = latent("ingest", museum, "-c", "remote", "--dry-run", "--json").json
+    assert report["estimate"]["cost"] == report["embedding_tokens"]
+    assert report["estimate"]["embed_seconds"] == 10.0 * report["embedding_texts"]
+    assert "per million tokens)" in latent("ingest", museum, "-c", "remote", "--dry-run").out
+
+
+def test_a_dry_run_of_local_embedding_is_free_and_measures_every_part(
+    latent: Latent, museum: Path
+) -> None:
+    report = latent("ingest", museum, "-c", "notes", "--dry-run", "--json").json
+    estimate = report["estimate"]
+    parts = ("parse_seconds", "ocr_seconds", "embed_seconds", "store_seconds")
+    assert estimate["total_seconds"] == pytest.approx(
+        sum(estimate[name] for name in parts), abs=0.2
+    )
+    assert estimate["cost"] == estimate["ocr_seconds"] == 0.0
+    assert estimate["pages_seconds"] > 0
+    assert "a request to the gateway takes" in estimate["notes"][0]
+    assert "cost:" not in latent("ingest", museum, "-c", "notes", "--dry-run").out
+
+
+def test_ocr_of_a_dry_run_is_measured_on_some_pages_and_its_tokens_are_embedded(
+    latent: Latent, gateway: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    for n in range(5):
+        Image.new("RGB", (40, 40 + n), "white").save(folder / f"scan{n}.png")
+    read: list[str] = []
+
+    async def engine(_self: PageReader) -> OcrEngine:
+        return OcrEngine("tesseract", "5.0")
+
+    async def page(_self: PageReader, _engine: OcrEngine, file: Path, **_of: object) -> OcrText:
+        read.append(file.name)
+        return OcrText(paragraphs=("seven words of a page that was scanned",))
+
+    monkeypatch.setattr(PageReader, "engine", engine)
+    monkeypatch.setattr(PageReader, "read", page)
+    report = latent("ingest", folder, "-c", "notes", "--dry-run", "--json").json
+    assert len(read) == 3
+    assert report["total"]["scanned_pages"] == 5
+    assert report["embedding_tokens"] > report["total"]["tokens"]
+    assert "measured on 3 of 5 pages" in report["estimate"]["notes"][0]

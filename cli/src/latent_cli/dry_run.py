@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
+from latent_cli.calibration import (
+    EXCHANGES_PER_DOCUMENT,
+    JOBS_AT_A_TIME,
+    PagedFile,
+    WorkSamples,
+    drawing_seconds,
+    exchange_seconds,
+    indexing_seconds,
+    ocr_times,
+)
 from latent_cli.figures import DryRun, Estimate, SourceFigures
 from latent_cli.ingestion import FileSource, FolderSource, Source, WebSource
 from latent_cli.progress import IngestBars
@@ -23,13 +32,14 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.document import accepted_meta, published_meta
 from latent_core.domain.errors import IngestFailed, LatentError
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, is_local
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry
 from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.writing import drafts_of
+from latent_workers.ocr.reader import PageReader
 from latent_workers.parse.conversation.messages import TranscriptOptions, UnreadPart
 from latent_workers.parse.conversation.parser import of_conversation
 from latent_workers.parse.conversation.recognise import (
@@ -41,13 +51,14 @@ from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 from latent_workers.parse.run import parse_file, read_conversations, read_records
 from latent_workers.parse.structured import jsonl
+from latent_workers.sandbox.budget import DRAWING
 from latent_workers.sandbox.pool import Sandbox
 
 PARSERS: Final = 2
 RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
 CONVERSATION_TYPE: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
-SAMPLE: Final = 24
-"""Chunks that are embedded to measure the speed of this machine."""
+A_MILLION: Final = 1_000_000
+PAGED: Final = (SourceType.PDF, SourceType.IMAGE)
 MAX_FAILURES: Final = 1_000
 """Failures that are listed one by one. A corpus may have a million bad lines."""
 
@@ -87,10 +98,11 @@ class DryRunner:
         self._failures: list[SkippedFile] = []
         self._skipped: list[SkippedFile] = []
         self._kept: list[str] = []
-        self._sample: list[str] = []
-        self._seen = self._unchanged = self._deletions = self._ignored = 0
-        self._texts = self._tokens = self._more_failures = 0
-        self._random = random.Random(0)
+        self._samples = WorkSamples()
+        self._unchanged = self._deletions = self._ignored = 0
+        self._texts = self._tokens = self._documents = self._more_failures = 0
+        self._seconds = self._seconds_new = 0.0
+        """Of parsing, over all files and over those to send; files are parsed side by side."""
 
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], meta: dict[str, Any], *, rebuild: bool
@@ -108,7 +120,8 @@ class DryRunner:
             began = time.monotonic()
             await self._look(kit, candidates)
             parse_seconds = time.monotonic() - began
-            estimate = await self._estimate(kit, parse_seconds)
+            share = self._seconds_new / self._seconds if self._seconds else 0.0
+            estimate = await self._estimate(client, kit, parse_seconds * share)
         return self._report(kit, candidates, estimate)
 
     async def _candidates(
@@ -174,10 +187,14 @@ class DryRunner:
 
         async def one(candidate: SourceCandidate) -> None:
             nonlocal done
+            began = time.monotonic()
             try:
                 await self._examine(kit, candidate)
             except LatentError as exc:
                 self._fail(candidate.shown, exc.message)
+            spent = time.monotonic() - began
+            self._seconds += spent
+            self._seconds_new += spent if candidate.new else 0.0
             done += 1
             self._bars.set("files read", done, len(candidates))
 
@@ -274,10 +291,14 @@ class DryRunner:
         counts.add(parsed, drafts)
         if not candidate.new:
             return
+        self._documents += 1
+        self._samples.add_file(
+            await asyncio.to_thread(_paged, candidate.path, parsed, detected), parsed.scanned_pages
+        )
         for draft in drafts:
             self._texts += max(1, -(-draft.token_count // kit.model.window))
             self._tokens += draft.token_count
-            self._draw(draft.embed_text)
+            self._samples.texts.add(draft.embed_text)
 
     def _fail(self, path: str, reason: str) -> None:
         if len(self._failures) < MAX_FAILURES:
@@ -285,38 +306,68 @@ class DryRunner:
         else:
             self._more_failures += 1
 
-    def _draw(self, text: str) -> None:
-        """Keep a uniform random sample of all texts."""
-        self._seen += 1
-        if len(self._sample) < SAMPLE:
-            self._sample.append(text)
-        elif (place := self._random.randrange(self._seen)) < SAMPLE:
-            self._sample[place] = text
-
-    async def _estimate(self, kit: _Kit, parse_seconds: float) -> Estimate:
+    async def _estimate(self, client: AsyncClient, kit: _Kit, parse_seconds: float) -> Estimate:
+        """Sums what is measured: each part keeps the processor busy. Waiting for a remote embedder does not."""
+        async with PageReader(self._settings.ocr, self._settings.ocr_languages) as reader:
+            ocr = await ocr_times(reader, self._samples, kit.counter)
+        self._tokens += ocr.tokens
+        self._texts += -(-ocr.tokens // kit.model.window)
+        texts = self._samples.texts.items
+        exchange = await exchange_seconds(client, self._container_id)
+        store_seconds = self._texts * await indexing_seconds(texts) + (
+            self._documents
+            * EXCHANGES_PER_DOCUMENT
+            * exchange
+            / min(JOBS_AT_A_TIME, max(1, self._documents))
+        )
+        async with Sandbox(children=1, profile=DRAWING) as renderers:
+            pages_seconds = await drawing_seconds(renderers, kit.manifest, self._samples)
         embed_seconds, basis = await self._embedding(kit)
-        total = None if embed_seconds is None else round(parse_seconds + embed_seconds, 1)
+        here = parse_seconds + ocr.seconds + store_seconds
+        total = None
+        if embed_seconds is not None:
+            local = is_local(kit.model.embedder)
+            total = here + embed_seconds if local else max(here, embed_seconds)
         return Estimate(
             parse_seconds=round(parse_seconds, 1),
+            ocr_seconds=round(ocr.seconds, 1),
             embed_seconds=None if embed_seconds is None else round(embed_seconds, 1),
-            total_seconds=total,
+            store_seconds=round(store_seconds, 1),
+            total_seconds=None if total is None else round(total, 1),
+            pages_seconds=round(pages_seconds, 1),
+            cost=self._cost(kit.model),
+            price_per_million=self._settings.embed_price_per_million or None,
             basis=basis,
+            notes=[
+                note
+                for note in (ocr.note, f"a request to the gateway takes {exchange * 1000:.0f} ms")
+                if note
+            ],
         )
+
+    def _cost(self, model: EmbeddingModel) -> float | None:
+        """As jobs compute it."""
+        if is_local(model.embedder):
+            return 0.0
+        price = self._settings.embed_price_per_million
+        return self._tokens / A_MILLION * price if price else None
 
     async def _embedding(self, kit: _Kit) -> tuple[float | None, str]:
         """Seconds to embed all texts to send, and the basis of the estimate."""
-        if not self._sample:
+        sample = self._samples.texts.items
+        if not self._texts:
             return 0.0, "nothing to embed"
-        if kit.embedder is None or not kit.model.embedder.startswith("local"):
+        if kit.embedder is None or not is_local(kit.model.embedder):
             rate = self._settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
             basis = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
             return self._texts * 60.0 / rate, basis
-        await kit.embedder.embed_documents(self._sample[:1])  # loads the model
+        sample = sample or ["how long does this take"]
+        await kit.embedder.embed_documents(sample[:1])  # loads the model
         began = time.monotonic()
-        await kit.embedder.embed_documents(self._sample)
+        await kit.embedder.embed_documents(sample)
         seconds = max(time.monotonic() - began, 1e-6)
-        tokens = max(1, sum(kit.counter.count(self._sample)))
-        basis = f"measured on this machine: {tokens / seconds:,.0f} tokens a second, over {len(self._sample)} chunks"
+        tokens = max(1, sum(kit.counter.count(sample)))
+        basis = f"measured on this machine: {tokens / seconds:,.0f} tokens a second, over {len(sample)} chunks"
         return self._tokens * seconds / tokens, basis
 
     def _report(
@@ -352,6 +403,11 @@ def _opened(embedders: EmbedderRegistry, model: EmbeddingModel) -> Embedder | No
         return embedders.for_space(model)
     except LatentError:  # an unconfigured server, or a model that only the gateway has
         return None
+
+
+def _paged(path: Path, parsed: ParsedDocument, detected: DetectedType) -> PagedFile:
+    units = len(parsed.pages) if detected.source_type in PAGED else path.stat().st_size
+    return PagedFile(path, detected.source_type, max(1, units))
 
 
 def _conversation_format(path: Path, name: str) -> ConversationFormat | None:

@@ -35,7 +35,7 @@ def show_dry_run(console: Console, report: DryRun) -> None:
         console.print(safe(line))
     if report.total.scanned_pages:
         scanned = amount(report.total.scanned_pages, "scanned page")
-        console.print(f"{scanned} or images need OCR; their text is not counted")
+        console.print(f"{scanned} or images need OCR; the table does not count their text")
     console.print(
         f"{amount(report.to_send, 'file')} would be sent, {report.unchanged} unchanged, "
         f"{report.would_delete} documents deleted, {report.ignored} ignored by the defaults or .latentignore"
@@ -47,6 +47,12 @@ def show_dry_run(console: Console, report: DryRun) -> None:
         )
     )
     console.print(safe(f"time: {_time(report)}"))
+    if report.estimate.pages_seconds:
+        console.print(f"page images: about {report.estimate.pages_seconds:g} s more, afterwards")
+    for note in report.estimate.notes:
+        console.print(safe(f"measured: {note}"))
+    if (cost := _cost(report)) is not None:
+        console.print(f"cost: {cost}")
 
 
 def _row(name: str, figures: DryRunFigures) -> tuple[object, ...]:
@@ -83,8 +89,21 @@ def _histogram(figures: DryRunFigures) -> list[str]:
 
 def _time(report: DryRun) -> str:
     estimate = report.estimate
-    parsing = f"{estimate.parse_seconds:g} s to parse (measured just now)"
+    parts = [f"{estimate.parse_seconds:g} s to parse (measured just now)"]
+    if estimate.ocr_seconds:
+        parts.append(f"{estimate.ocr_seconds:g} s of OCR")
+    parts.append(f"{estimate.store_seconds:g} s to index and store")
     if estimate.embed_seconds is None:
-        return f"{parsing}; time to embed is unknown: {estimate.basis}"
-    embedding = f"{estimate.embed_seconds:g} s to embed ({estimate.basis})"
-    return f"about {estimate.total_seconds:g} s: {parsing}, {embedding}"
+        return f"{', '.join(parts)}; time to embed is unknown: {estimate.basis}"
+    parts.append(f"{estimate.embed_seconds:g} s to embed ({estimate.basis})")
+    return f"about {estimate.total_seconds:g} s: {', '.join(parts)}"
+
+
+def _cost(report: DryRun) -> str | None:
+    """None if embedding costs nothing."""
+    estimate = report.estimate
+    if estimate.cost is None:
+        return "unknown; set LLC_EMBED_PRICE_PER_MILLION to the price of a million tokens"
+    if not estimate.cost:
+        return None
+    return f"{estimate.cost:.4g} ({estimate.price_per_million:g} per million tokens)"

@@ -46,13 +46,24 @@ class DryRunFigures(BaseModel):
 
 
 class Estimate(BaseModel):
-    """Estimated duration in seconds."""
+    """Estimated duration in seconds, and the cost of a remote embedder."""
 
     parse_seconds: float
+    ocr_seconds: float
     embed_seconds: float | None
+    store_seconds: float
+    """Terms, signatures and the exchanges with database and gateway."""
     total_seconds: float | None
+    """Until everything is searchable."""
+    pages_seconds: float
+    """To draw the page images, after the texts are searchable."""
+    cost: float | None
+    """Price of the tokens to embed; 0 for a local embedder, None without a price."""
+    price_per_million: float | None
     basis: str
-    """Source of the rate."""
+    """Source of the rate of embedding."""
+    notes: list[str] = []
+    """What else was measured, and on how much."""
 
 
 class DryRun(BaseModel):
