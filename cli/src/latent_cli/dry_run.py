@@ -36,6 +36,7 @@ from latent_core.domain.manifest.model import Manifest, is_local
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry
 from latent_core.models.embedding.tokens import PieceTokenizer
+from latent_core.runtime.process import cores
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.writing import drafts_of
@@ -58,6 +59,9 @@ PARSERS: Final = 2
 RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
 CONVERSATION_TYPE: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
 A_MILLION: Final = 1_000_000
+EMBEDDING_ROUNDS: Final = 3
+EMBEDDING_SECONDS: Final = 4.0
+"""Enough to measure an embedder."""
 PAGED: Final = (SourceType.PDF, SourceType.IMAGE)
 MAX_FAILURES: Final = 1_000
 """Failures that are listed one by one. A corpus may have a million bad lines."""
@@ -328,6 +332,8 @@ class DryRunner:
         if embed_seconds is not None:
             local = is_local(kit.model.embedder)
             total = here + embed_seconds if local else max(here, embed_seconds)
+            # Pages of the first documents are drawn meanwhile, by one process.
+            total += min(pages_seconds, total) / cores()
         return Estimate(
             parse_seconds=round(parse_seconds, 1),
             ocr_seconds=round(ocr.seconds, 1),
@@ -363,10 +369,13 @@ class DryRunner:
             return self._texts * 60.0 / rate, basis
         sample = sample or ["how long does this take"]
         await kit.embedder.embed_documents(sample[:1])  # loads the model
-        began = time.monotonic()
-        await kit.embedder.embed_documents(sample)
+        began, tokens = time.monotonic(), 0
+        for _ in range(EMBEDDING_ROUNDS):
+            await kit.embedder.embed_documents(sample)
+            tokens += max(1, sum(kit.counter.count(sample)))
+            if time.monotonic() - began > EMBEDDING_SECONDS:
+                break
         seconds = max(time.monotonic() - began, 1e-6)
-        tokens = max(1, sum(kit.counter.count(sample)))
         basis = f"measured on this machine: {tokens / seconds:,.0f} tokens a second, over {len(sample)} chunks"
         return self._tokens * seconds / tokens, basis
 

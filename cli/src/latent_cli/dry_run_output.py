@@ -48,7 +48,9 @@ def show_dry_run(console: Console, report: DryRun) -> None:
     )
     console.print(safe(f"time: {_time(report)}"))
     if report.estimate.pages_seconds:
-        console.print(f"page images: about {report.estimate.pages_seconds:g} s more, afterwards")
+        console.print(
+            f"page images: {report.estimate.pages_seconds:g} s to draw, most of it afterwards"
+        )
     for note in report.estimate.notes:
         console.print(safe(f"measured: {note}"))
     if (cost := _cost(report)) is not None:

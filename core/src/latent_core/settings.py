@@ -151,7 +151,7 @@ class Settings(BaseSettings):
     embed_price_per_million: float = _named(
         "LLC_EMBED_PRICE_PER_MILLION", default=0.0, minimum=0, maximum=1_000_000
     )
-    """Price of a million tokens at the remote embedder, in any currency: jobs report their cost."""
+    """Price of a million tokens at the remote embedder, in any currency: jobs and dry runs report their cost."""
     nomic_base_url: str = _named("LLC_NOMIC_BASE_URL", default="https://api-atlas.nomic.ai")
     """Of Nomic's own API, for ``embedder: nomic/<model>``."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512, minimum=16, maximum=131_072)

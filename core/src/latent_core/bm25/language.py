@@ -36,6 +36,10 @@ CODE_LINES: Final = 3
 INDENTED: Final = 4
 """At least one of this many lines of code is indented."""
 
+MIN_LETTERS: Final = 12
+"""Outside of tables, for the model of languages."""
+
+_ROW: Final = re.compile(r"^[ \t]*\|.*$", re.MULTILINE)
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f\u1e00-\u1eff]")
 
@@ -73,7 +77,7 @@ def detect_language(
     """
     if _looks_like_code(" ".join(_windows(text, CODE_WINDOW))):
         return language_of_code(text)
-    sample = " ".join(_windows(text if prose is None else prose, LANGUAGE_WINDOW))
+    sample = " ".join(_windows(_without_rows(text if prose is None else prose), LANGUAGE_WINDOW))
     known = {name: count for name, count in (counts or {}).items() if name != CODE}
     return best_language(sample, known, declared)
 
@@ -89,6 +93,12 @@ def language_of_code(text: str) -> str:
         return best_language(sample, {})
     spoken = _by_function_words(sample)
     return CODE if spoken == DEFAULT else spoken
+
+
+def _without_rows(text: str) -> str:
+    """Without the rows of Markdown tables, which have names of any language; with them if little else is there."""
+    rest = _ROW.sub("", text) if "|" in text else text
+    return rest if sum(map(str.isalpha, rest)) >= MIN_LETTERS else text
 
 
 def _windows(text: str, size: int) -> Iterator[str]:

@@ -32,7 +32,10 @@ ENGLISH_SHARE: Final = 5.0
 """Without a container that says otherwise, a text of two words is rather English."""
 KNOWN_DOCUMENTS: Final = 10
 """A container with this many chunks counts as much as the general shares."""
+SHORT_LETTERS: Final = 100
+"""Below this number of letters names decide, which can be of any language."""
 MAX_KNOWN_SHARE: Final = 0.6
+MAX_KNOWN_SHARE_SHORT: Final = 0.98
 """A document in a language that its container does not have yet must remain possible."""
 
 
@@ -41,7 +44,8 @@ def best_language(text: str, counts: Mapping[str, int], declared: str | None = N
 
     ``counts``: chunks of the container by language. ``declared``: the language that the source declares.
     """
-    shares = _shares(counts, declared)
+    short = sum(map(str.isalpha, text)) < SHORT_LETTERS
+    shares = _shares(counts, declared, MAX_KNOWN_SHARE_SHORT if short else MAX_KNOWN_SHARE)
     likelihoods = dict(_model().rank(text))
     names = _names()
     best = names[max(names, key=lambda label: likelihoods[label] * shares[label])]
@@ -50,12 +54,14 @@ def best_language(text: str, counts: Mapping[str, int], declared: str | None = N
     return best
 
 
-def _shares(counts: Mapping[str, int], declared: str | None) -> dict[str, float]:
+def _shares(
+    counts: Mapping[str, int], declared: str | None, max_known_share: float
+) -> dict[str, float]:
     """The expected share of each label before the text is read."""
     shares = _general_shares()
     total = sum(counts.values())
     if total:
-        weight = min(total / (total + KNOWN_DOCUMENTS), MAX_KNOWN_SHARE)
+        weight = min(total / (total + KNOWN_DOCUMENTS), max_known_share)
         known = {name: count / total for name, count in counts.items()}
         shares = _mixed(shares, known, weight)
     if declared is not None:
