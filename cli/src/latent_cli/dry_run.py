@@ -18,7 +18,7 @@ from latent_cli.calibration import (
     WorkSamples,
     drawing_seconds,
     exchange_seconds,
-    indexing_seconds,
+    index_times,
     ocr_times,
 )
 from latent_cli.figures import DryRun, Estimate, SourceFigures
@@ -104,7 +104,8 @@ class DryRunner:
         self._kept: list[str] = []
         self._samples = WorkSamples()
         self._unchanged = self._deletions = self._ignored = 0
-        self._texts = self._tokens = self._documents = self._more_failures = 0
+        self._texts = self._tokens = self._documents = self._chunks = 0
+        self._more_failures = 0
         self._seconds = self._seconds_new = 0.0
         """Of parsing, over all files and over those to send; files are parsed side by side."""
 
@@ -296,6 +297,7 @@ class DryRunner:
         if not candidate.new:
             return
         self._documents += 1
+        self._chunks += len(drafts)
         self._samples.add_file(
             await asyncio.to_thread(_paged, candidate.path, parsed, detected), parsed.scanned_pages
         )
@@ -318,11 +320,12 @@ class DryRunner:
         self._texts += -(-ocr.tokens // kit.model.window)
         texts = self._samples.texts.items
         exchange = await exchange_seconds(client, self._container_id)
-        store_seconds = self._texts * await indexing_seconds(texts) + (
-            self._documents
-            * EXCHANGES_PER_DOCUMENT
-            * exchange
-            / min(JOBS_AT_A_TIME, max(1, self._documents))
+        index = await index_times(texts)
+        exchanges = (
+            self._documents * EXCHANGES_PER_DOCUMENT / min(JOBS_AT_A_TIME, max(1, self._documents))
+        )
+        store_seconds = (
+            self._chunks * index.chunk + self._documents * index.document + exchanges * exchange
         )
         async with Sandbox(children=1, profile=DRAWING) as renderers:
             pages_seconds = await drawing_seconds(renderers, kit.manifest, self._samples)

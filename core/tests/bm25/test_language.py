@@ -129,3 +129,10 @@ def test_threads_load_one_model_and_agree() -> None:
         assert list(pool.map(detect_language, (text for _, text in texts))) == [
             language for language, _ in texts
         ]
+
+
+def test_foreign_names_in_a_heading_and_in_rows_do_not_make_a_record_foreign() -> None:
+    rows = "\n".join("| Persatuan Sepakbola Seluruh Indonesia | penghargaan |" for _ in range(20))
+    record = f"Garuda di Dadaku - Awards\n\n# Garuda di Dadaku\n\n## Awards\n\n{rows}"
+    assert detect_language(record, {"english": 1000}) == "english"
+    assert detect_language(rows) == "indonesian"  # nothing else is there
