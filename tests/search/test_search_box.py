@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
-from latent_core.wire.search import SearchRequest, SearchResponse
+from latent_core.wire.search import SearchRequest, SearchResponse, StageScore
 from tests.http.test_http_surface import ingest, manifest
 from tests.support.harness.installation import Installation
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -100,6 +100,19 @@ async def test_half_a_word_is_not_embedded_and_a_whole_one_is(
     assert embedding_server.stats.requests == requests + 2
     assert (await search(client, "harb", as_you_type=True, mode="semantic")).hits
     assert embedding_server.stats.requests == requests + 3
+
+
+async def test_by_meaning_alone_half_a_word_is_ignored_and_a_whole_one_counts(
+    client: AsyncClient,
+) -> None:
+    async def cosines(query: str, *, typing: bool) -> list[StageScore]:
+        found = await search(client, query, as_you_type=typing, mode="semantic", diagnostics=True)
+        assert found.diagnostics is not None
+        return found.diagnostics.stage_scores["vector"]
+
+    assert await cosines("schooner lan", typing=True) == await cosines("schooner ", typing=False)
+    whole = await cosines("schooner lantern", typing=False)
+    assert await cosines("schooner lantern", typing=True) == whole
 
 
 async def test_filters_facets_and_several_containers_hold_while_typing(client: AsyncClient) -> None:

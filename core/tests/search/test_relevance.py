@@ -192,6 +192,11 @@ def test_what_min_score_omits_is_counted_and_the_best_of_it_named() -> None:
     assert some_left.issues(None) == []
 
 
+def test_weaker_chunks_of_a_document_that_is_shown_are_no_omitted_document() -> None:
+    weaker = candidate(3, 0.2)._replace(chunk_no=4)
+    assert JudgedCandidates([candidate(3, 0.9)], [weaker]).issues(0.6) == []
+
+
 def test_hits_without_a_relevance_stay_and_an_issue_says_so() -> None:
     (issue,) = JudgedCandidates([candidate(1, None)], []).issues(0.6)
     assert "no effect" in issue.message

@@ -73,7 +73,8 @@ class JudgedCandidates:
             return []
         unknown = sum(c.relevance is None for c in self.candidates)
         issues = [_unknown_relevance()] if unknown else []
-        if self.below:
+        # Further chunks of documents that are shown are no other documents.
+        if {c.doc_id for c in self.below} - {c.doc_id for c in self.candidates}:
             issues.append(_below(min_score, self.candidates, self.below))
         return issues
 

@@ -49,21 +49,21 @@ class QueryKeywords:
 
     async def _read(self, budget: TimeBudget) -> KeywordAnswers:
         """The answers; with words corrected that are in no text, as far as there is time."""
-        answers = await self._scores(budget)
+        answers = await self._scores(self.words, budget)
         with suppress(TimedOut):
-            before = self.words
-            self.words = await corrected(
-                self._stores, before, self._container_ids, answers.dfs, budget
+            words = await corrected(
+                self._stores, self.words, self._container_ids, answers.dfs, budget
             )
-            if self.words is not before:
-                return await self._scores(budget)
+            if words is not self.words:
+                answers = await self._scores(words, budget)
+                self.words = words
         return answers
 
-    async def _scores(self, budget: TimeBudget) -> KeywordAnswers:
+    async def _scores(self, words: QueryWords, budget: TimeBudget) -> KeywordAnswers:
         return await self._stores.keywords.read(
-            {one: self.words.terms[one] for one in self._container_ids},
+            {one: words.terms[one] for one in self._container_ids},
             timeout_seconds=budget.remaining(),
-            as_one=self.words.completions,
+            as_one=words.completions,
         )
 
     def renew(self) -> None:

@@ -140,8 +140,10 @@ async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
 
 
 async def _completions(stores: SearchStores, plan: SearchPlan, word: OpenWord) -> Completions:
-    """Of the containers that are searched by words; none if there is no time."""
-    parts = [part.container for part in plan.containers if BM25 in part.channels]
+    """Of the containers that are searched by words. If none is, all tell whether it is a whole word, since only a
+    whole one is embedded. None if there is no time."""
+    worded = [part.container for part in plan.containers if BM25 in part.channels]
+    parts = worded or [part.container for part in plan.containers]
     languages = {language: None for container in parts for language in container.languages}
     try:
         async with stores.db.reading() as conn:

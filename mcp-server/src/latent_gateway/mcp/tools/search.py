@@ -83,7 +83,7 @@ class SearchArguments(Arguments):
     containers: Annotated[
         Annotated[list[Text], Field(min_length=1, max_length=MAX_CONTAINERS)] | None,
         Listed,
-        Field(description="Ids, up to 50. Default: all you may read."),
+        Field(description="Ids. Default: all you may read."),
     ] = None
     query: Annotated[
         str,
