@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     )
     """How long a search waits for a slot before it is refused."""
     search_max_containers: int = _named(
-        "LLC_SEARCH_MAX_CONTAINERS", default=200, minimum=1, maximum=1000
+        "LLC_SEARCH_MAX_CONTAINERS", default=50, minimum=1, maximum=1000
     )
     """Containers that one search covers; it says so when there are more."""
     max_upload_bytes: int = _named(
