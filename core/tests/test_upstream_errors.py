@@ -27,6 +27,7 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.service_health import HEALTHY_SECONDS, ServiceHealth
+from latent_core.models.http.client import connection_trouble
 from latent_core.vectors.qdrant import errors as qdrant_errors
 from latent_core.vectors.qdrant.errors import NotConnected
 
@@ -164,3 +165,11 @@ def test_only_the_first_closed_connection_since_an_answer_counts_as_an_attempt()
     assert [closed() for _ in range(4)] == [True, False, False, False]
     health.succeeded()
     assert [closed(), closed()] == [True, False]
+
+
+def test_a_refusal_is_named_also_when_the_host_s_other_address_has_no_route() -> None:
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = ExceptionGroup(
+        "attempts", [OSError("Network is unreachable"), ConnectionRefusedError(111, "refused")]
+    )
+    assert connection_trouble(error) == "it refuses connections"

@@ -89,6 +89,19 @@ async def test_a_page_is_exported_as_a_pdf_with_both_hashes_and_listings_have_ab
     assert "Page 2 of the log." in pymupdf.open(file)[0].get_text()
     code, _, err = await installation.cli("pages", "export", str(doc_id), "--page", "2")
     assert (code, "--page and --pdf" in err) == (2, True)
+    code, _, err = await installation.cli(
+        *(
+            "pages",
+            "export",
+            str(doc_id),
+            "--page",
+            "2",
+            "--pdf",
+            "--base-url",
+            "https://example.org/",
+        )
+    )
+    assert (code, "--base-url belongs to pages.jsonl" in err) == (2, True), err
     code, _, err = await installation.cli("pages", "export", str(doc_id), "--page", "9", "--pdf")
     assert (code, "has no page 9" in err) == (1, True), err
     code, _, err = await installation.cli(

@@ -73,6 +73,8 @@ def export(
     if pdf or page is not None:
         if not pdf or page is None or len(chosen) != 1:
             raise Invalid("a single-page PDF needs one document, --page and --pdf")
+        if base_url is not None:
+            raise Invalid("--base-url belongs to pages.jsonl; leave it out with --page and --pdf")
         _export_pdf(container, chosen[0], page, out, as_json=as_json)
         return
     if container is None:

@@ -95,7 +95,9 @@ def connection_trouble(exc: httpx.HTTPError) -> str:
         if isinstance(cause, ConnectionRefusedError):
             return "it refuses connections"
         if isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
+            # One per address: a host without IPv6 fails there for another reason.
+            refused = (e for e in cause.exceptions if isinstance(e, ConnectionRefusedError))
+            cause = next(refused, cause.exceptions[0])
             continue
         cause = cause.__cause__ or cause.__context__
     return str(exc) or type(exc).__name__

@@ -29,8 +29,6 @@ from latent_gateway.mcp.results import ToolResult, size
 from latent_gateway.mcp.tools.port import UNTRUSTED, Arguments, Tool
 
 RESULTS: Final = 10
-MAX_CONTAINERS_LISTED: Final = 10 * MAX_CONTAINERS
-"""Searched in groups of the maximum of one search."""
 MAX_FETCH_BYTES: Final = 10_000
 """Of one answer of ``fetch``."""
 MAX_TITLE_BYTES: Final = 300

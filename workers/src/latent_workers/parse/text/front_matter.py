@@ -138,6 +138,8 @@ def indexed_fields(meta: Mapping[str, Any]) -> str:
 def _texts(value: Any) -> list[str]:
     items = value if isinstance(value, list) else [value]
     plain = [
-        str(item) for item in items if isinstance(item, str | int | float) and item is not True
+        str(item)
+        for item in items
+        if isinstance(item, str | int | float) and not isinstance(item, bool)
     ]
     return [" ".join(text.split()) for text in plain if text.strip()]
