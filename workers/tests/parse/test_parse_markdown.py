@@ -214,7 +214,12 @@ def test_malformed_toml_is_kept_as_text_with_a_warning() -> None:
 
 
 def test_words_of_front_matter_are_bounded_and_other_values_are_no_words() -> None:
-    meta = {"Title": 2024, "tags": "a  b", "aliases": [True, False, None, {"x": 1}, "c"], "draft": True}
+    meta = {
+        "Title": 2024,
+        "tags": "a  b",
+        "aliases": [True, False, None, {"x": 1}, "c"],
+        "draft": True,
+    }
     assert indexed_fields(meta) == "2024\nc\na b"
     assert (
         len(indexed_fields({"tags": ["x" * 90] * 5 + [f"tag{n}" * 9 for n in range(200)]})) <= 2000
