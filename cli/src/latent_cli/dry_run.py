@@ -335,8 +335,8 @@ class DryRunner:
         if embed_seconds is not None:
             local = is_local(kit.model.embedder)
             total = here + embed_seconds if local else max(here, embed_seconds)
-            # Pages of the first documents are drawn meanwhile, by one process.
-            total += min(pages_seconds, total) / cores()
+            # Pages of the first documents are drawn meanwhile, by one process: that takes up to a core from the rest.
+            total += min(pages_seconds, 2 * total) / cores()
         return Estimate(
             parse_seconds=round(parse_seconds, 1),
             ocr_seconds=round(ocr.seconds, 1),
