@@ -157,7 +157,7 @@ async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
                 await one.ask_json("owner", "POST", "/v1/containers", body={"manifest": manifest})
                 for name, content in named.items():
                     await one.add(container, name, content)
-            await eventually(lambda: quiet(one), what="the queue to be empty")
+            await eventually(lambda: quiet(one), seconds=150, what="the queue to be empty")
         await one.make_token("researcher", AGENT, scopes=["read"])
         yield one
 

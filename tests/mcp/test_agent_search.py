@@ -41,7 +41,7 @@ async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
                 await one.add(name, "log.md", log_of(name).encode())
             for name in COPIES:
                 await one.add(name, "rules.md", RULES.encode())
-            await eventually(lambda: quiet(one), what="the queue to be empty")
+            await eventually(lambda: quiet(one), seconds=150, what="the queue to be empty")
         await one.make_token("planner", AGENT, scopes=["read"])
         await one.make_token("project", AGENT, scopes=["read"], containers=["south"])
         yield one

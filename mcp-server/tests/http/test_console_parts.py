@@ -159,7 +159,7 @@ def test_without_a_container_all_readable_ones_are_searched() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["mode=magic&q=a", f"q={'x' * 9000}", "q=a&" + "&".join(f"c=x{n}" for n in range(60))],
+    ["mode=magic&q=a", f"q={'x' * 9000}", "q=a&" + "&".join(f"c=x{n}" for n in range(1001))],
     ids=["mode", "query", "containers"],
 )
 def test_an_invalid_form_field_is_refused_by_name(address: str) -> None:

@@ -70,7 +70,13 @@ def hit(number: int, words: dict[str, Any]) -> Hit:
         also_in_document=[AlsoInDocument(chunk_id=doc_id, score=0.1, place=place)],
         duplicates=[
             Duplicate(
-                doc_id=doc_id, chunk_id=doc_id, title="t", source_uri="u", score=0.1, place=place
+                container_id="notes",
+                doc_id=doc_id,
+                chunk_id=doc_id,
+                title="t",
+                source_uri="u",
+                score=0.1,
+                place=place,
             )
         ],
     )
