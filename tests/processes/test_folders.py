@@ -367,6 +367,10 @@ async def test_a_watch_survives_a_restart_of_the_gateway(
         await one.stop()
 
 
+JOBS_AT_ONCE = 4
+"""Of a worker, by default."""
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -416,7 +420,9 @@ async def test_a_large_folder_does_not_starve_another_containers_single_file(
     ended = [j.finished_at for j in crowd if j.finished_at is not None]
     assert one.finished_at is not None
     still_open = [at for at in ended if at > one.created_at]
-    assert not still_open or one.finished_at < max(still_open), "it waited for all before it"
+    # Those that run already end in any order; a fast worker may leave no others.
+    waiting = len(still_open) > JOBS_AT_ONCE
+    assert not waiting or one.finished_at < max(still_open), "it waited for all before it"
 
 
 async def test_a_plan_counts_what_a_rebuild_would_send(client: AsyncClient, museum: Path) -> None:

@@ -7,7 +7,7 @@ import errno
 import hashlib
 import mimetypes
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import IO, Annotated, Final
@@ -130,14 +130,18 @@ async def receive(
     declared = declared_bytes(request)
     if declared > limit:
         raise TooLarge(f"the upload has {declared} bytes; the limit is {limit} ({setting})")
-    with NamedTemporaryFile(dir=folder, prefix="upload-", delete=False) as file:
-        path = Path(file.name)
-        try:
-            async with metered as meter:
-                sha256, size = await _write(request, file, limit, setting, meter)
-        except BaseException:
-            await asyncio.to_thread(path.unlink, missing_ok=True)
-            raise
+    file = NamedTemporaryFile(dir=folder, prefix="upload-", delete=False)  # noqa: SIM115 - closed below
+    path = Path(file.name)
+    try:
+        async with metered as meter:
+            sha256, size = await _write(request, file, limit, setting, meter)
+    except BaseException:
+        # On a full disk closing writes the rest of the buffer again, and fails again.
+        with suppress(OSError):
+            await asyncio.to_thread(file.close)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        raise
+    await asyncio.to_thread(file.close)
     return path, sha256, size
 
 
