@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -15,7 +15,15 @@ from psycopg.rows import tuple_row
 
 from latent_core.bm25.packing import PackedPostings, as_one_term
 from latent_core.bm25.port import NO_GROUPS, KeywordHits
-from latent_core.bm25.scoring import ScoredChunks, Snapshot, live_postings, score, statistics
+from latent_core.bm25.scoring import (
+    KeywordStatistics,
+    LivePostings,
+    ScoredChunks,
+    Snapshot,
+    live_postings,
+    score,
+    statistics,
+)
 from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut
 
@@ -57,8 +65,8 @@ class PostgresKeywordIndex:
                 in_index = dict.fromkeys(chain(terms, *as_one.values()))
                 snapshots = await self._snapshots(list(queries), list(in_index))
                 if sum(one.postings for one in snapshots.values()) <= INLINE_POSTINGS:
-                    return _scored(snapshots, terms, queries, as_one)
-                return await asyncio.to_thread(_scored, snapshots, terms, queries, as_one)
+                    return _postings(snapshots, terms, queries, as_one)
+                return await asyncio.to_thread(_postings, snapshots, terms, queries, as_one)
         except TimeoutError as exc:
             raise TimedOut(
                 f"the keyword search in {', '.join(queries)} took longer than {timeout_seconds:g} s"
@@ -92,21 +100,35 @@ class PostgresKeywordIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReadPostings:
-    """``KeywordAnswers``: the scores of every matching chunk."""
+    """``KeywordAnswers``: the postings of every term, and the statistics of all containers. A container is scored when
+    it is asked for the first time: who needs only ``dfs`` pays for no scores."""
 
-    scored: Mapping[str, ScoredChunks]
-    dfs: Mapping[str, int]
+    live: Mapping[str, LivePostings]
+    queries: Mapping[str, Sequence[str]]
+    together: KeywordStatistics
+    scored: dict[str, ScoredChunks] = field(default_factory=dict)
+
+    @property
+    def dfs(self) -> Mapping[str, int]:
+        return self.together.dfs
 
     async def best(
         self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
     ) -> KeywordHits:
-        scored = self.scored[container_id]
-        if len(scored.chunk_nos) <= INLINE_POSTINGS:
-            return scored.best(k, allowed)
-        return await asyncio.to_thread(scored.best, k, allowed)
+        if len(self.live[container_id].found) <= INLINE_POSTINGS:
+            return self._best(container_id, k, allowed)
+        return await asyncio.to_thread(self._best, container_id, k, allowed)
+
+    def _best(self, container_id: str, k: int, allowed: NDArray[np.uint32] | None) -> KeywordHits:
+        scored = self.scored.get(container_id)
+        if scored is None:
+            query = self.queries[container_id]
+            scored = score(self.live[container_id], query, self.together)
+            self.scored[container_id] = scored
+        return scored.best(k, allowed)
 
 
-def _scored(
+def _postings(
     snapshots: Mapping[str, Snapshot],
     terms: Sequence[str],
     queries: Mapping[str, Sequence[str]],
@@ -114,10 +136,12 @@ def _scored(
 ) -> ReadPostings:
     if as_one:
         snapshots = {one: _grouped(snapshot, as_one) for one, snapshot in snapshots.items()}
-    live = {one: live_postings(snapshot, terms) for one, snapshot in snapshots.items()}
-    together = statistics([(snapshots[one], live[one]) for one in snapshots])
-    scored = {one: score(live[one], queries[one], together) for one in snapshots}
-    return ReadPostings(scored, together.dfs)
+    live = {
+        # Of thousands of possible spellings a container holds a few.
+        one: live_postings(snapshot, [term for term in terms if term in snapshot.rows])
+        for one, snapshot in snapshots.items()
+    }
+    return ReadPostings(live, queries, statistics([(snapshots[one], live[one]) for one in live]))
 
 
 def _grouped(snapshot: Snapshot, as_one: Mapping[str, Sequence[str]]) -> Snapshot:

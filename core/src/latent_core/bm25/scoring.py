@@ -62,15 +62,15 @@ class LivePostings:
     rows_read: int
 
     def only(self, terms: Sequence[str]) -> LivePostings:
-        """Those of ``terms``, in this order."""
-        if list(self.terms) == list(terms):
-            return self
+        """Those of ``terms``, in this order; none of a term that was not asked for."""
         ends = np.cumsum([0, *self.dfs])
-        at = [self.terms.index(term) for term in terms]
-        places = [np.arange(ends[n], ends[n + 1]) for n in at]
-        chosen = np.concatenate([np.empty(0, np.int64), *places])
-        dfs = [self.dfs[n] for n in at]
-        return LivePostings(terms, self.found.only(chosen), dfs, self.rows_read)
+        spans = {term: (ends[n], ends[n + 1]) for n, term in enumerate(self.terms)}
+        chosen = [spans.get(term, (0, 0)) for term in terms]
+        dfs = [int(end - begin) for begin, end in chosen]
+        if [term for term in terms if term in spans] == list(self.terms):
+            return LivePostings(terms, self.found, dfs, self.rows_read)
+        places = [np.empty(0, np.int64), *(np.arange(*span) for span in chosen)]
+        return LivePostings(terms, self.found.only(np.concatenate(places)), dfs, self.rows_read)
 
 
 @dataclass(frozen=True, slots=True)

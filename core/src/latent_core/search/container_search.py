@@ -154,7 +154,7 @@ class ContainerSearch:
                 "Documents changed during the search; some hits may be missing.",
             )
             return False
-        self._keywords.renew()
+        self._keywords.renew(self._part.container.id)
         self._round = self._round.again()
         self.result.status.exhausted = False
         return True

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from math import inf
+from time import monotonic
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +33,11 @@ class QueryKeywords:
         self._container_ids = container_ids
         self.words = words
         """Corrected by the first read."""
-        self._task: asyncio.Task[KeywordAnswers] | None = None
+        self._reads: list[asyncio.Task[KeywordAnswers]] = []
+        self._began = -inf
+        """When the last read began, in seconds of the monotonic clock."""
+        self._renewed: dict[str, float] = {}
+        """When each container's documents were seen to have changed."""
 
     async def best(
         self,
@@ -42,9 +48,10 @@ class QueryKeywords:
     ) -> KeywordHits:
         """The best ``k`` chunks of a container. ``timeout_seconds`` limits the read, if this call begins it. A waiter
         that gives up does not stop the others."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._read(TimeBudget.start(timeout_seconds)))
-        answers = await asyncio.shield(self._task)
+        if self._began <= self._renewed.get(container_id, -inf):
+            self._began = monotonic()
+            self._reads.append(asyncio.create_task(self._read(TimeBudget.start(timeout_seconds))))
+        answers = await asyncio.shield(self._reads[-1])
         return await answers.best(container_id, k, allowed)
 
     async def _read(self, budget: TimeBudget) -> KeywordAnswers:
@@ -66,13 +73,12 @@ class QueryKeywords:
             as_one=words.completions,
         )
 
-    def renew(self) -> None:
-        """Read again at the next call: documents have changed."""
-        if self._task is not None and self._task.done():
-            self._task = None
+    def renew(self, container_id: str) -> None:
+        """Use no read of this container that began before now: its documents have changed. Others keep theirs."""
+        self._renewed[container_id] = monotonic()
 
     async def close(self) -> None:
-        """Cancel an unfinished read."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Cancel unfinished reads."""
+        for read in self._reads:
+            read.cancel()
+        await asyncio.gather(*self._reads, return_exceptions=True)

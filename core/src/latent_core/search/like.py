@@ -7,6 +7,7 @@ its copies are no results.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,9 +62,15 @@ class LikeSource:
 
 
 async def like_source(
-    stores: SearchStores, container: Readable, doc_id: UUID, chunk_id: UUID | None
+    stores: SearchStores,
+    container: Readable,
+    doc_id: UUID,
+    chunk_id: UUID | None,
+    *,
+    vector_seconds: float,
 ) -> LikeSource:
-    """Read the source, one chunk of the document if ``chunk_id`` is given. ``Conflict`` while it has no text."""
+    """Read the source, one chunk of the document if ``chunk_id`` is given. ``Conflict`` while it has no text. If the
+    vector store gives no vectors within ``vector_seconds``, the text stands for them."""
     space = container.space
     async with stores.db.reading() as conn:
         chunks = await similar.chunks_of(conn, doc_id, collection_id=space.collection_id)
@@ -79,7 +86,7 @@ async def like_source(
     return LikeSource(
         doc_id,
         container,
-        await _mean(stores, space, sampled),
+        await _mean(stores, space, sampled, vector_seconds),
         "\n".join(texts[no] for no in chunk_nos if no in texts)[:MAX_TEXT_CHARS],
         characteristic(terms),
         similar.others_than(doc_id, container.id, chunks),
@@ -103,14 +110,20 @@ def _sampled(chunks: Sequence[SourceChunk]) -> list[SourceChunk]:
     return [texts[n * len(texts) // count] for n in range(count)]
 
 
-async def _mean(stores: SearchStores, space: Space, chunks: Sequence[SourceChunk]) -> Vector | None:
+async def _mean(
+    stores: SearchStores, space: Space, chunks: Sequence[SourceChunk], seconds: float
+) -> Vector | None:
     """The mean direction of the stored vectors."""
     if space.adapter is not None:
         return None
     points = [point for one in chunks for point in one.points]
     try:
-        vectors = await stores.vectors.vectors(space.collection(), points)
-    except LatentError:  # the vector channel reports it; other containers search by the text
+        async with asyncio.timeout(seconds):
+            vectors = await stores.vectors.vectors(space.collection(), points)
+    except (
+        LatentError,
+        TimeoutError,
+    ):  # the vector channel reports it; other containers search by the text
         return None
     mean = np.sum(list(vectors.values()), axis=0) if vectors else np.zeros(space.dims)
     length = float(np.linalg.norm(mean))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from latent_core.db.connection import Connection
+from latent_core.db.connection import Connection, deadline
 from latent_core.db.documents import documents, similar
 from latent_core.domain.errors import NotFound
 from latent_core.search.like import LikeSource, like_source
@@ -17,10 +17,12 @@ from latent_gateway.context import Gateway
 
 async def source_of(shared: Gateway, caller: Principal, like: LikeReference) -> LikeSource:
     """What ``like`` names. ``NotFound`` both for what is missing and for what the caller may not read."""
-    async with shared.stack.db.reading() as conn:
-        doc_id, container = await _readable_source(conn, caller, like)
-    stores = shared.stack.search_stores(shared.queries)
-    return await like_source(stores, container, doc_id, like.chunk_id)
+    seconds = shared.settings.search_seconds
+    with deadline(seconds):
+        async with shared.stack.db.reading() as conn:
+            doc_id, container = await _readable_source(conn, caller, like)
+        stores = shared.stack.search_stores(shared.queries)
+        return await like_source(stores, container, doc_id, like.chunk_id, vector_seconds=seconds)
 
 
 async def _readable_source(
