@@ -4,8 +4,6 @@ BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
 SOURCES := core mcp-server workers client cli tests benchmarks scripts migrations conftest.py
-# The repository's own manifests.
-export LLC_MANIFEST_DIR ?= $(CURDIR)/manifests
 # Tests start hundreds of Python processes. Without cached bytecode each of them compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 

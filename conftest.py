@@ -25,8 +25,8 @@ pytest_plugins = ["tests.support.postgres"]
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_manifests() -> Iterator[None]:
-    """Containers that tests make write their files into data directories, never into the repository's manifests,
-    which ``make`` names to everything that it starts."""
+    """Containers that tests make write their files into data directories, never into a folder that a developer has
+    named."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("LLC_MANIFEST_DIR", raising=False)
         yield

@@ -1,18 +1,21 @@
-"""Validate every manifest of a folder (default: the repository's) and the golden queries beside it: used by
+"""Validate every manifest of a folder (default: the shipped ones) and the golden queries beside it: used by
 `make check`."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.eval.datasets import read_golden
 
+SHIPPED: Final = Path(__file__).parent.parent / "cli" / "src" / "latent_cli" / "data" / "manifests"
+
 
 def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent.parent / "manifests"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SHIPPED
     files = sorted(folder.glob("*.yaml"))
     bad = 0
     for path in files:

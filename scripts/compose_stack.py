@@ -21,6 +21,7 @@ from latent_client import SyncClient
 from latent_core.domain.errors import TimedOut, Unavailable
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from scripts import compose_secrets
+from tests.support import MANIFESTS
 from tests.support.harness.throwaway import LATENT
 
 REPOSITORY: Final = Path(__file__).resolve().parents[1]
@@ -73,7 +74,7 @@ class ComposeStack:
         self._await_ready()
         self.started_seconds = time.monotonic() - begun
         with SyncClient(self.url, self.token) as client:
-            client.create(load_manifest(REPOSITORY / "manifests" / f"{SAMPLES}.yaml"))
+            client.create(load_manifest(MANIFESTS / f"{SAMPLES}.yaml"))
 
     def stop(self) -> int:
         """Stop the gateway and the workers as an operator does. Returns 0 if they exit by themselves."""

@@ -26,10 +26,9 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest.model import Acl, Manifest, Roles
 from latent_core.domain.token import Scope
 from latent_core.wire.search import SearchRequest
+from tests.support import LIGHTHOUSE
 from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
-REPOSITORY: Final = Path(__file__).resolve().parents[1]
-SAMPLES: Final = REPOSITORY / "samples" / "lighthouse"
 CONTAINER: Final = "fuzzed"
 DOOMED: Final = tuple(f"doomed-{n}" for n in range(4))
 """Containers that a role may delete, so that others remain for requests."""
@@ -91,7 +90,7 @@ class KnownIds:
 def main() -> int:
     given = _arguments()
     try:
-        with throwaway(REPOSITORY / "manifests") as installation:
+        with throwaway() as installation:
             roles = [role for role in ROLES if given.role in (None, role.name)]
             return guarded(installation, roles, given)
     except LatentError as exc:
@@ -147,7 +146,7 @@ def filled(client: SyncClient, installation: TemporaryInstallation) -> KnownIds:
     acl = Acl(roles=Roles(owner=["local:you", AGENT], reader=["*"]))
     for container_id in (CONTAINER, *DOOMED):
         client.create(Manifest(id=container_id, name=container_id.title(), acl=acl))
-    known, files = KnownIds(), sorted(SAMPLES.glob("*.md"))
+    known, files = KnownIds(), sorted(LIGHTHOUSE.glob("*.md"))
     for file in files:
         upload = client.upload(CONTAINER, file)
         known.uploads.append(upload.file_ref)

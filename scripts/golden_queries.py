@@ -32,6 +32,7 @@ from latent_core.eval.datasets import read_golden
 from latent_core.settings import load_settings
 from latent_core.wire.evaluation import EvalReport, EvalRequest
 from scripts import exact_answers
+from tests.support import LIGHTHOUSE, MANIFESTS
 from tests.support.harness.throwaway import TemporaryInstallation, throwaway
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--url", help="running gateway; default: a temporary one with the samples")
     parser.add_argument("--stack", choices=("embedded", "compose"), default="embedded")
     parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
-    parser.add_argument("--manifests", type=Path, default=REPOSITORY / "manifests")
+    parser.add_argument("--manifests", type=Path, default=MANIFESTS)
     parser.add_argument(
         "--keep",
         action="store_true",
@@ -110,7 +111,7 @@ def gateway(options: argparse.Namespace) -> Iterator[SyncClient]:
         SyncClient(installation.url, installation.token) as client,
     ):
         folder = installation.folder / "lighthouse"
-        shutil.copytree(REPOSITORY / "samples" / "lighthouse", folder)
+        shutil.copytree(LIGHTHOUSE, folder)
         subprocess.run([sys.executable, MAKE_PDF, folder, folder / "handbook.pdf"], check=True)
         client.wait(client.sync_folder(SAMPLES, folder).job_ids, timeout_seconds=300)
         yield client
@@ -120,7 +121,7 @@ def fresh(
     options: argparse.Namespace,
 ) -> AbstractContextManager[TemporaryInstallation | ComposeStack]:
     if options.stack == "embedded":
-        return throwaway(REPOSITORY / "manifests")
+        return throwaway(MANIFESTS)
     from scripts.compose_stack import composed
 
     return composed(options.overrides)

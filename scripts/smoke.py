@@ -29,6 +29,7 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import SearchMode
 from latent_core.wire.search import Hit, SearchRequest
+from tests.support import LIGHTHOUSE, MANIFESTS
 from tests.support.harness.throwaway import throwaway
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -96,7 +97,7 @@ def fresh(given: Sequence[str]) -> AbstractContextManager[SmokeInstallation]:
     parser.add_argument("--with", dest="overrides", nargs="*", default=[], metavar="NAME")
     options = parser.parse_args(given)
     if options.stack == "embedded":
-        return throwaway(REPOSITORY / "manifests")
+        return throwaway(MANIFESTS)
     from scripts.compose_stack import composed
 
     return composed(options.overrides)
@@ -139,7 +140,7 @@ def run(installation: SmokeInstallation, checks: Checks) -> None:
 def sample_folder(installation: SmokeInstallation) -> Path:
     """The sample container's files: its Markdown and the PDF created from it."""
     folder = installation.folder / "lighthouse"
-    shutil.copytree(REPOSITORY / "samples" / "lighthouse", folder)
+    shutil.copytree(LIGHTHOUSE, folder)
     subprocess.run([sys.executable, MAKE_PDF, folder, folder / "handbook.pdf"], check=True)
     return folder
 

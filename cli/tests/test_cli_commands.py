@@ -459,3 +459,53 @@ def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
     result = latent("eval", "notes", "--modes", "hybrid,multivector")
     assert (result.code, "unknown mode 'multivector'; choose from " in result.err) == (2, True)
     assert gateway.requests_to("POST .*") == []
+
+
+def test_shipped_manifests_are_templates(latent: Latent, gateway: FakeGateway) -> None:
+    listed = latent("container", "templates", "--json").json["templates"]
+    assert [one["id"] for one in listed] == ["expressionist-art", "samples"]
+    assert re.search(r"samples +Skerry Point", latent("container", "templates").out)
+    assert latent("container", "create", "--from", "expressionist-art").code == 0
+    whole = gateway.manifests["expressionist-art"]
+    assert (whole.name, whole.dims, whole.pdf.max_pages) == ("Expressionist Art", 1408, 1000)
+    made = latent(
+        "container", "create", "bauhaus", "--from", "expressionist-art", "--theme", "1919"
+    )
+    assert made.code == 0
+    another = gateway.manifests["bauhaus"]
+    assert (another.name, another.theme, another.pdf.max_pages) == ("bauhaus", "1919", 1000)
+
+
+def test_a_template_of_another_embedder_forgets_version_and_dimensions(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    given = ("--from", "expressionist-art", "--embedder", "local")
+    assert latent("container", "create", "art", *given).code == 0
+    made = gateway.manifests["art"]
+    assert (made.embedder, made.embedder_version) == ("local", None)
+    assert made.dims != 1408
+
+
+def test_an_unknown_template_is_refused_with_the_nearest_one(
+    latent: Latent, tmp_path: Path
+) -> None:
+    result = latent("container", "create", "--from", "expresionist-art")
+    assert result.code == 1
+    assert "no template 'expresionist-art'; did you mean 'expressionist-art'?" in result.err
+    file = tmp_path / "m.yaml"
+    file.write_text(MANIFEST, encoding="utf-8")
+    both = latent("container", "create", "--from", "samples", "--file", file)
+    assert (both.code, "--file cannot be combined with --from" in both.err) == (2, True)
+
+
+def test_the_sample_container_is_created_and_filled_once(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    first = latent("samples")
+    assert first.code == 0
+    assert "created 'samples'" in first.out
+    assert "lighthouse: 8 files, 8 sent" in first.out
+    question = re.search(r"try: latent search '(.*)' -c samples", first.out)
+    assert question is not None
+    again = latent("samples", "--json").json
+    assert (again["jobs"], again["folders"][0]["unchanged"]) == ([], 8)

@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from benchmarks.agent_questions import AgentQuestion, holds
 from latent_workers.worker import working
-from tests.support import REPOSITORY
+from tests.support import LIGHTHOUSE, REPOSITORY
 from tests.support.harness.gateway_harness import GatewayHarness, furnished
 from tests.support.harness.installation import eventually
 
@@ -29,7 +29,6 @@ MAX_BYTES: Final = 10_000
 MIN_ANSWERED: Final = 14
 AGENT: Final = "agent:researcher"
 
-WIKI: Final = REPOSITORY / "samples" / "lighthouse"
 DECISIONS: Final = REPOSITORY / "docs" / "adr"
 PUMP: Final = (
     (
@@ -140,7 +139,7 @@ QUESTIONS: Final = (
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
     files: dict[str, dict[str, bytes]] = {
-        "wiki": {path.name: path.read_bytes() for path in WIKI.glob("*.md")},
+        "wiki": {path.name: path.read_bytes() for path in LIGHTHOUSE.glob("*.md")},
         "decisions": {path.name: path.read_bytes() for path in DECISIONS.glob("00[01]*.md")}
         | {"0024.md": next(DECISIONS.glob("0024*.md")).read_bytes()},
         "manuals": {"pump.pdf": pdf_of(PUMP), "harbour-report.pdf": pdf_of(REPORT)},

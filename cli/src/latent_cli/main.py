@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "migrate": "Bring the database to this release's schema.",
     "adopt": "Make this database the one that may write to the installation's collections and bucket.",
     "container": "Create, list, describe, change and delete containers.",
+    "samples": "Create the container `samples` and fill it with the handbook of a lighthouse museum.",
     "token": "Create, list and revoke tokens.",
     "audit": "Print who changed what, newest first.",
     "ingest": "Ingest files and folders into a container.",

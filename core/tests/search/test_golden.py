@@ -25,6 +25,7 @@ from latent_core.eval.gates import (
 from latent_core.eval.metrics import QueryFigures, of_golden, of_strings
 from latent_core.wire.evaluation import Means
 from latent_core.wire.search import Hit
+from tests.support import MANIFESTS, REPOSITORY
 from tests.support.hits import doc, hit
 
 
@@ -194,12 +195,11 @@ def test_a_percentile_is_the_smallest_value_that_enough_others_do_not_exceed(
     assert sum(v < found for v in values) < share * len(values)
 
 
-REPOSITORY: Final = Path(__file__).parents[3]
 CHECK: Final = REPOSITORY / "scripts" / "check_manifests.py"
 
 
 def test_the_golden_queries_of_the_ordered_manifest_have_the_shape_of_the_contract() -> None:
-    golden = read_golden(REPOSITORY / "manifests" / "expressionist-art.eval.json")
+    golden = read_golden(MANIFESTS / "expressionist-art.eval.json")
     assert len(golden.queries) == len({one.id for one in golden.queries}) == 5
     assert all(one.expect_docs and one.expect_keywords for one in golden.queries)
     assert golden.thresholds.p95_latency_ms

@@ -108,21 +108,22 @@ class TemporaryInstallation:
         kept = {name: value for name, value in inherited if not name.startswith(_SETTINGS)}
         return kept | {
             "LLC_DATA_DIR": str(self.folder / "data"),
-            "LLC_MANIFEST_DIR": str(self.manifests),
             "LLC_PORT": "0",
             "LLC_LOG_FORMAT": "json",
+            **({"LLC_MANIFEST_DIR": str(self.manifests)} if self.manifests.exists() else {}),
             **({"LLC_URL": self.url} if self.url else {}),
         }
 
 
 @contextmanager
-def throwaway(manifests: Path) -> Iterator[TemporaryInstallation]:
-    """A started installation on a copy of the folder ``manifests``; stopped and removed at the end."""
+def throwaway(manifests: Path | None = None) -> Iterator[TemporaryInstallation]:
+    """A started installation, stopped and removed at the end: empty, or on a copy of the folder ``manifests``."""
     folder = Path(tempfile.mkdtemp(prefix="latent-"))
     folder.chmod(0o755)  # as root, Postgres runs as another user
     installation = TemporaryInstallation(folder)
     try:
-        shutil.copytree(manifests, installation.manifests)
+        if manifests is not None:
+            shutil.copytree(manifests, installation.manifests)
         installation.start()
         yield installation
     finally:

@@ -12,6 +12,7 @@ from latent_cli.jobs_output import finish_jobs, sent
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
+from latent_cli.templates import filled, names, template as template_of
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
@@ -50,6 +51,12 @@ def container() -> None:
 def create(
     container_id: Annotated[str | None, typer.Argument(metavar="ID")] = None,
     file: Annotated[Path | None, typer.Option("--file", help="Manifest in YAML.")] = None,
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TEMPLATE", help="Begin with a shipped manifest; see `templates`."
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name; defaults to the id.")] = None,
     theme: Annotated[str | None, typer.Option("--theme", help="Topic of the container.")] = None,
     embedder: Annotated[
@@ -61,9 +68,11 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create a container from a manifest, or from its id and options."""
+    """Create a container from a manifest, from a template, or from its id and options."""
     words = {"id": container_id, "name": name, "theme": theme, "embedder": embedder, "dims": dims}
-    manifest = _manifest(file, {key: value for key, value in words.items() if value is not None})
+    manifest = _manifest(
+        file, template, {key: value for key, value in words.items() if value is not None}
+    )
     written = ask(lambda client: client.create(manifest))
     if as_json:
         emit(written)
@@ -74,6 +83,17 @@ def create(
         console.print(safe(f"wrote {file_name} into the gateway's manifest folder"))
     for issue in written.issues:
         console.print(safe(issue.message))
+
+
+@app.command("templates")
+def list_templates(as_json: Json = False) -> None:
+    """List the shipped manifests for `create --from`."""
+    found = [template_of(name) for name in names()]
+    if as_json:
+        emit({"templates": found})
+        return
+    rows = ((t.id, t.name, t.theme, t.embedder) for t in found)
+    answers().print(table(("TEMPLATE", "NAME", "THEME", "EMBEDDER"), rows))
 
 
 @app.command("list")
@@ -167,13 +187,15 @@ def _flat(value: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
     return items
 
 
-def _manifest(file: Path | None, words: dict[str, Any]) -> Manifest:
+def _manifest(file: Path | None, template: str | None, words: dict[str, Any]) -> Manifest:
+    if template is not None and file is None:
+        return filled(template, words)
     if file is None:
         if "id" not in words:
             raise Invalid("no container given: use `latent container create ID` or --file MANIFEST")
         return new_manifest({"name": words["id"], **words}, where="the command line")
-    if words:
-        given = ", ".join("ID" if key == "id" else f"--{key}" for key in words)
+    if words or template is not None:
+        given = ", ".join("ID" if key == "id" else f"--{key}" for key in words) or "--from"
         raise Invalid(f"--file cannot be combined with {given}; set these values in {file}")
     return load_manifest(file)
 

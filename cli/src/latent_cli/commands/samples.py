@@ -1,0 +1,57 @@
+"""``latent samples``"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from latent_cli import templates
+from latent_cli.ingest_output import show_report
+from latent_cli.ingestion import FolderSource, Ingestion, IngestReport
+from latent_cli.jobs_output import WAIT_SECONDS, exit_for
+from latent_cli.options import Json, command_app
+from latent_cli.output import answers, emit
+from latent_cli.progress import IngestBars
+from latent_cli.session import ask
+from latent_client import AsyncClient
+from latent_core.domain.manifest.model import Manifest
+
+app = command_app()
+
+TEMPLATE: Final = "samples"
+FOLDER: Final = "lighthouse"
+QUESTION: Final = "what to do when mercury is spilled on the floor"
+
+
+@app.command()
+def samples(as_json: Json = False) -> None:
+    """Create the container `samples` and fill it with the handbook of a lighthouse museum.
+
+    A second call changes nothing. `latent container delete samples --yes` removes it.
+    """
+    manifest = templates.template(TEMPLATE)
+    with templates.sample_folder(FOLDER) as folder, IngestBars() as bars:
+        ingestion = Ingestion(manifest.id, bars, delete_vanished=True)
+        sources = [FolderSource(folder, FOLDER)]
+
+        async def work(client: AsyncClient) -> tuple[bool, IngestReport]:
+            created = await _created(client, manifest)
+            return created, await ingestion.run(client, sources, WAIT_SECONDS)
+
+        created, report = ask(work)
+    if as_json:
+        emit(report)
+    else:
+        console = answers()
+        if created:
+            console.print(f"created '{manifest.id}'")
+        show_report(console, report)
+        console.print(f"try: latent search '{QUESTION}' -c {manifest.id}")
+    exit_for(report.jobs)
+
+
+async def _created(client: AsyncClient, manifest: Manifest) -> bool:
+    """Create the container unless it is there; returns whether it was created."""
+    if manifest.id in {container.id for container in await client.containers()}:
+        return False
+    await client.create(manifest)
+    return True
