@@ -264,6 +264,54 @@ async def test_the_client_calls_reads_errors_writes_finds_and_looks(
     assert model.images == (1 if agent.image == "picture" else 0)
 
 
+CONNECTED: Final = {
+    "claude-code": "claude-code",
+    "codex": "codex",
+    "gemini-cli": "gemini",
+    "opencode": "opencode",
+}
+"""Clients here by their names in `latent connect`."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", CONNECTED)
+async def test_a_client_that_latent_connect_configured_searches_and_writes_without_naming_a_container(
+    name: str, installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = next(one for one in clients() if one.name == name)
+    await asyncio.to_thread(agent.install)
+    container = f"connected-{name}"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    async with installation.client() as owner:
+        await owner.create(manifest(container))
+        await owner.add(
+            container, text="The fog horn sounds every 30 seconds.", meta={"pinned": True}
+        )
+        await settled(owner, container)
+
+    async def connect() -> None:
+        recall = ("--recall",) if name == "claude-code" else ()
+        code, _, err = await installation.cli("connect", CONNECTED[name], "-c", container, *recall)
+        assert code == 0, err
+
+    calls = [
+        ScriptedCall("containers_search", {"query": "fog horn"}),
+        ScriptedCall("documents_add", {"text": "Whales sing.", "name": "whales"}),
+    ]
+    async with ScriptedModel(calls) as model:
+        target = ClientTarget("", "", model.url, connects=True)
+        code, output = await run_client(agent, target, tmp_path, connect)
+    assert code == 0, output[-4000:]
+    assert model.ended, output[-4000:]
+    found, added = model.answers
+    assert "every 30 seconds" in found.text
+    note = str(document_id(container, note_uri(f"agent:{CONNECTED[name]}", "whales")))
+    assert note in added.text
+    if name == "claude-code":
+        assert any("<latent-notes container=" in body for body in model.bodies)
+
+
 def keep_record(agent: AgentClient, model: ScriptedModel) -> None:
     """What the model was shown, for a person to look at."""
     record: dict[str, Any] = {

@@ -26,6 +26,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.token import TokenState, TokenView, new_token
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
 from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
@@ -61,6 +62,7 @@ class FakeGateway(World):
     """Entries a page of a list, however many are asked for: tests are to meet several pages."""
     requeue_limit: int = 1000
     """Jobs that the queue takes from one request to try all again."""
+    tokens: dict[int, TokenView] = field(default_factory=dict)
     requests: list[FakeRequest] = field(default_factory=list)
     failures: list[tuple[str, FakeResponse]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""
@@ -458,6 +460,41 @@ def metrics(gateway: FakeGateway, _: FakeRequest) -> FakeResponse:
 
 OPEN: Final = ("/healthz", "/readyz", "/v1/blobs/")
 ID: Final = "([^/]+)"
+
+
+def create_token(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    body = request.json()
+    token = TokenView(
+        id=len(gateway.tokens) + 1,
+        needs_role=False,
+        state=TokenState.LIVE,
+        created_by="local:you",
+        created_at=now(),
+        expires_at=None,
+        last_used_at=None,
+        revoked_at=None,
+        **body,
+    )
+    gateway.tokens[token.id] = token
+    return reply(201, token=token, secret=new_token())
+
+
+def list_tokens(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    live = [
+        token
+        for token in gateway.tokens.values()
+        if token.state is TokenState.LIVE and token.principal == request.query.get("principal")
+    ]
+    shown, following = gateway.page_of(live, request)
+    return reply(tokens=shown, next_cursor=following)
+
+
+def revoke_token(gateway: FakeGateway, _: FakeRequest, token_id: str) -> FakeResponse:
+    revoked = gateway.tokens[int(token_id)].model_copy(update={"state": TokenState.REVOKED})
+    gateway.tokens[revoked.id] = revoked
+    return reply(token=revoked)
+
+
 ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", "/v1/containers/list", list_containers),
     ("GET", "/v1/containers/describe", describe),
@@ -483,6 +520,9 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("POST", f"/v1/jobs/{ID}/requeue", requeue),
     ("POST", "/v1/requeue", requeue_failed),
     ("POST", "/v1/admin/doctor", doctor),
+    ("POST", "/v1/tokens", create_token),
+    ("GET", "/v1/tokens", list_tokens),
+    ("DELETE", f"/v1/tokens/{ID}", revoke_token),
     ("GET", f"/v1/blobs/{ID}", blob),
     ("GET", "/healthz", healthy),
     ("GET", "/readyz", ready),

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -41,6 +41,8 @@ class ClientTarget:
     """Of the MCP server."""
     token: str
     model_url: str
+    connects: bool = False
+    """`latent connect` writes the server into the client's own configuration: the harness names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,16 @@ def clients() -> list[AgentClient]:
     ]
 
 
-async def run_client(client: AgentClient, target: ClientTarget, home: Path) -> tuple[int, str]:
-    """Exit code and output of a run until the script's end."""
+async def run_client(
+    client: AgentClient,
+    target: ClientTarget,
+    home: Path,
+    connect: Callable[[], Awaitable[None]] | None = None,
+) -> tuple[int, str]:
+    """Exit code and output of a run until the script's end. ``connect`` is called before it starts."""
     command = client.command(target, home)
+    if connect is not None:
+        await connect()
     process = await asyncio.create_subprocess_exec(
         *command.arguments,
         stdin=asyncio.subprocess.DEVNULL,
@@ -166,11 +175,12 @@ def claude_code(modules: Path, target: ClientTarget, home: Path) -> ClientComman
         "headers": {"Authorization": "Bearer ${TARGET_TOKEN}"},
     }
     config = json.dumps({"mcpServers": {"latent": server}})
-    options = ("--strict-mcp-config", "--allowedTools", "mcp__latent", "--max-turns", "20")
+    given = () if target.connects else ("--mcp-config", config, "--strict-mcp-config")
+    options = (*given, "--allowedTools", "mcp__latent", "--max-turns", "20")
     return ClientCommand(
         (
             _program(modules, "@anthropic-ai/claude-code-linux-*/claude"),
-            *("-p", PROMPT, "--model", "claude-sonnet-4-5", "--mcp-config", config, *options),
+            *("-p", PROMPT, "--model", "claude-sonnet-4-5", *options),
         ),
         {
             "ANTHROPIC_BASE_URL": target.model_url,
@@ -200,7 +210,8 @@ name = "scripted"
 base_url = "{model_url}/v1"
 wire_api = "responses"
 env_key = "MODEL_KEY"
-[mcp_servers.latent]
+"""
+CODEX_SERVER: Final = """[mcp_servers.latent]
 url = "{url}"
 bearer_token_env_var = "TARGET_TOKEN"
 default_tools_approval_mode = "approve"
@@ -208,10 +219,15 @@ default_tools_approval_mode = "approve"
 
 
 def codex(modules: Path, target: ClientTarget, home: Path) -> ClientCommand:
-    config = CODEX_CONFIG.format(url=target.url, model_url=target.model_url)
-    _write(home / ".codex" / "config.toml", config)
+    config = CODEX_CONFIG.format(model_url=target.model_url)
+    server = CODEX_SERVER.format(url=target.url)
+    _write(home / ".codex" / "config.toml", config + ("" if target.connects else server))
     program = _program(modules, "@openai/codex-linux-*/vendor/*/bin/codex")
-    return ClientCommand((program, "exec", "--skip-git-repo-check", PROMPT), {"MODEL_KEY": "none"})
+    approval = ("-c", 'mcp_servers.latent.default_tools_approval_mode="approve"')
+    return ClientCommand(
+        (program, "exec", "--skip-git-repo-check", *(approval if target.connects else ()), PROMPT),
+        {"MODEL_KEY": "none"},
+    )
 
 
 def gemini_cli(modules: Path, target: ClientTarget, home: Path) -> ClientCommand:
@@ -221,7 +237,7 @@ def gemini_cli(modules: Path, target: ClientTarget, home: Path) -> ClientCommand
         "trust": True,
     }
     settings = {
-        "mcpServers": {"latent": server},
+        "mcpServers": {} if target.connects else {"latent": server},
         "telemetry": {"enabled": False},
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"enableAutoUpdate": False},
@@ -232,8 +248,10 @@ def gemini_cli(modules: Path, target: ClientTarget, home: Path) -> ClientCommand
     }
     _write(home / ".gemini" / "settings.json", settings)
     program = str(modules / "@google" / "gemini-cli" / "bundle" / "gemini.js")
+    approval = ("--approval-mode", "yolo") if target.connects else ()
+    options = ("-m", "gemini-2.5-flash", "--skip-trust", *approval)
     return ClientCommand(
-        (node_packages.node(20), program, "-m", "gemini-2.5-flash", "--skip-trust", "-p", PROMPT),
+        (node_packages.node(20), program, *options, "-p", PROMPT),
         {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": target.model_url},
     )
 
@@ -265,7 +283,7 @@ def opencode(modules: Path, target: ClientTarget, home: Path) -> ClientCommand:
         "share": "disabled",
         "enabled_providers": ["scripted"],
         "provider": {"scripted": provider},
-        "mcp": {"latent": server},
+        "mcp": {} if target.connects else {"latent": server},
         "permission": "allow",
     }
     _write(home / "opencode.json", config)

@@ -55,6 +55,8 @@ class ScriptedModel:
         self.answers: tuple[ShownAnswer, ...] = ()
         self.images = 0
         self.unknown_paths: list[str] = []
+        self.bodies: list[str] = []
+        """All requests, as their clients sent them."""
         self._server = uvicorn.Server(
             uvicorn.Config(self._app(), log_config=None, access_log=False, lifespan="off")
         )
@@ -100,6 +102,7 @@ class ScriptedModel:
 
     async def _answer(self, request: Request, dialect: Dialect) -> Response:
         body = await request.json()
+        self.bodies.append((await request.body()).decode())
         streamed = request.url.path.endswith(_STREAMED_PATH) or body.get("stream") is True
         seen = dialect.read(body, streamed=streamed)
         call = await self._next_call(seen)

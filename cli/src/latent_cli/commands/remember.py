@@ -35,6 +35,9 @@ def remember(
     expires: Annotated[
         str | None, typer.Option("--expires", help="Lifetime, such as 12h, 30d, 6w or 1y.")
     ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Sessions with `latent recall` start with it.")
+    ] = False,
     supersedes: Annotated[
         UUID | None, typer.Option("--supersedes", help="Id of a document that it replaces.")
     ] = None,
@@ -56,6 +59,7 @@ def remember(
             name=name,
             expires_at=until,
             supersedes=supersedes,
+            meta={"pinned": True} if pin else None,
             wait_seconds=MAX_WAIT_SECONDS,
         )
     )

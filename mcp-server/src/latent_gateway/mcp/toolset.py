@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -30,6 +30,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.telemetry.tracing import span
 from latent_gateway import context
+from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Gateway
 from latent_gateway.mcp.calls import ToolCall, may
 from latent_gateway.mcp.hints import hinted
@@ -38,6 +39,7 @@ from latent_gateway.mcp.tools.port import Tool
 
 logger = logging.getLogger(__name__)
 
+CONTAINER: Final = "container_id"
 Context = ServerRequestContext[Any, Request]
 
 
@@ -52,6 +54,7 @@ class Toolset:
         for name, tool in (other_names or {}).items():
             self._named |= {name: tool, name.replace(".", "_"): tool}
         self._listed = {t.wire_name: t.listed() for t in tools}
+        self._listed_for_one = {t.wire_name: t.listed(optional=[CONTAINER]) for t in tools}
 
     def input_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._named.get(name)
@@ -59,9 +62,8 @@ class Toolset:
 
     async def list_(self, ctx: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         caller = (await called(self._shared, ctx)).caller
-        return ListToolsResult(
-            tools=[self._listed[t.wire_name] for t in self._tools if may(caller, t)]
-        )
+        listed = self._listed_for_one if defaults_of(caller) else self._listed
+        return ListToolsResult(tools=[listed[t.wire_name] for t in self._tools if may(caller, t)])
 
     async def call(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         call = await called(self._shared, ctx)
@@ -110,10 +112,16 @@ def _unknown(name: str) -> MCPError:
     return MCPError(INVALID_PARAMS, f"unknown tool '{shown}': tools/list lists those you may call")
 
 
+def defaults_of(caller: Principal) -> dict[str, str]:
+    """Arguments that a call need not name: a token for one container means that one."""
+    names = list(caller.containers or ())
+    return {CONTAINER: names[0]} if len(names) == 1 else {}
+
+
 async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToolResult:
     """The answer of the tool within its deadline; every error is a ``LatentError`` with its remedy."""
     try:
-        arguments = tool.arguments.model_validate(given)
+        arguments = tool.arguments.model_validate(given, context=defaults_of(call.caller))
         async with asyncio.timeout(tool.seconds):
             answer = await tool.run(call, arguments)
     except ValidationError as exc:

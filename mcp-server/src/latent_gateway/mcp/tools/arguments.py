@@ -9,7 +9,14 @@ from typing import Any, Final, Self, get_args, get_origin
 
 import orjson
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 ALIASES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -62,11 +69,16 @@ class Arguments(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _as_meant(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _as_meant(
+        cls, given: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo
+    ) -> Self:
         if not isinstance(given, Mapping):
             return handler(given)
         present = {name: value for name, value in given.items() if not _absent(value)}
         named = _renamed(present, cls.model_fields)
+        for name, default in (info.context or {}).items():
+            if name in cls.model_fields:
+                named.setdefault(name, default)
         notes: list[str] = []
         for name, value in named.items():
             field = cls.model_fields.get(name)

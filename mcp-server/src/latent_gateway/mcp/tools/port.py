@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -79,12 +79,16 @@ class Tool:
     def wire_name(self) -> str:
         return self.name.replace(".", "_")
 
-    def listed(self) -> Listed:
+    def listed(self, optional: Collection[str] = ()) -> Listed:
+        """As `tools/list` shows it; ``optional`` arguments are not required."""
+        schema = schema_of(self.arguments)
+        required = [name for name in schema.get("required", ()) if name not in optional]
+        rest = {key: value for key, value in schema.items() if key != "required"}
         return Listed(
             name=self.wire_name,
             title=self.title,
             description=self.description,
-            input_schema=schema_of(self.arguments),
+            input_schema=rest | ({"required": required} if required else {}),
             output_schema=None if self.answer is None else answer_schema_of(self.answer),
             annotations=self._annotations(),
         )
