@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import pty
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from latent_core.db import start
@@ -79,3 +90,77 @@ def test_a_port_in_use_is_named_before_anything_is_started(
     assert result.code == 1
     assert f"port {taken} on 127.0.0.1 cannot be used" in result.err
     assert not data_dir.exists()
+
+
+START_SECONDS: Final = 180.0
+STOP_SECONDS: Final = 40.0
+LINK: Final = re.compile(r"(http://127\.0\.0\.1:\d+)/login/link\?code=([\w-]{43})")
+
+
+@dataclass
+class Terminal:
+    """A process on a terminal of its own."""
+
+    process: subprocess.Popen[bytes]
+    descriptor: int
+    text: str = ""
+
+    def read_until(self, words: str) -> None:
+        """Read what the process prints, until it has printed ``words`` or has ended."""
+        while words not in self.text:
+            try:
+                self.text += os.read(self.descriptor, 65536).decode()
+            except OSError:  # the process has closed its side
+                return
+
+
+@contextmanager
+def on_a_terminal(*arguments: str | Path) -> Iterator[Terminal]:
+    ours, theirs = pty.openpty()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("LLC_", "MCP_"))}  # noqa: TID251
+    process = subprocess.Popen(
+        [sys.executable, "-m", "latent_cli", *map(str, arguments)],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=kept,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    try:
+        yield Terminal(process, ours)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(STOP_SECONDS)
+        os.close(ours)
+
+
+@pytest.mark.timeout(START_SECONDS + STOP_SECONDS)
+def test_up_starts_empty_with_one_screen_and_a_link_that_is_in_no_log(data_dir: Path) -> None:
+    with on_a_terminal("up", "--data-dir", data_dir, "--port", "0") as terminal:
+        terminal.read_until("Press Ctrl-C")
+        (url, code), *others = LINK.findall(terminal.text)
+        assert others == []
+        for words in (url, "latent connect claude-code", str(data_dir), "log/latent.log"):
+            assert words in terminal.text
+        assert len(terminal.text.splitlines()) <= 12
+        with httpx.Client(base_url=url, headers={"Origin": url}, trust_env=False) as browser:
+            assert code in browser.get("/login/link", params={"code": code}).text
+            signed_in = browser.post("/login/link", data={"code": code}, follow_redirects=True)
+            assert (signed_in.status_code, ">local:you<" in signed_in.text) == (200, True)
+            token = (data_dir / "token").read_text().strip()
+            owned = browser.get("/v1/containers/list", headers={"Authorization": f"Bearer {token}"})
+            assert owned.json()["containers"] == []
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.read_until("nothing else")
+        assert terminal.process.wait(STOP_SECONDS) == 0
+    assert '"request"' not in terminal.text
+    assert terminal.text.count(code) == 1
+    log = (data_dir / "log" / "latent.log").read_text("utf-8")
+    lines = [json.loads(line) for line in log.splitlines()]
+    assert [line["path"] for line in lines if line["msg"] == "request"].count("/login/link") == 2
+    assert list((data_dir / "manifests").iterdir()) == []
+    written = [file for file in data_dir.rglob("*") if file.is_file()]
+    assert len(written) > 3
+    assert not [file for file in written if code.encode() in file.read_bytes()]

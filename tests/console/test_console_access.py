@@ -47,6 +47,8 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("GET", "/"): (ANYBODY, "/"),
     ("GET", "/login"): (FORM_ITSELF, "/login"),
     ("POST", "/login"): (everybody(401), "/login"),
+    ("GET", "/login/link"): (everybody(401), "/login/link?code=guessed"),
+    ("POST", "/login/link"): (everybody(401), "/login/link"),
     ("POST", "/logout"): (everybody(303), "/logout"),
     ("GET", "/console/static/{name}"): (everybody(200), "/console/static/console.css"),
     ("GET", "/console/search"): (READ, "/console/search?q=lamp&c=vault"),

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from latent_cli.output import answers, emit
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.runtime import process
 from latent_core.settings import Settings, load_settings
 
-Announce = Callable[[str, str], None]
-"""Called with the address and the location of the token as soon as the gateway answers."""
+if TYPE_CHECKING:
+    from latent_gateway.app import Announce
 
 
 class MigrationResult(BaseModel):
@@ -33,13 +32,13 @@ class AdoptionResult(BaseModel):
     """``<system_identifier>/<oid>`` of the database."""
 
 
-def run_up(settings: Settings, announce: Announce) -> int:
-    """Run gateway and worker in this process until SIGINT or SIGTERM."""
+def run_up(settings: Settings, announce: Announce, *, quiet: bool) -> int:
+    """Run gateway and worker in this process until SIGINT or SIGTERM. ``quiet`` shows only warnings on stderr."""
     with process.quick_imports():
         from latent_gateway.app import serve
         from latent_workers.worker import working
 
-    process.run(serve(settings, announce=announce, companion=working))
+    process.run(serve(settings, announce=announce, companion=working, quiet=quiet))
     return 0
 
 
@@ -117,17 +116,3 @@ def _require_servers(settings: Settings, what: str) -> None:
 def overridden(**given: Any) -> Settings:
     """The settings, overridden by the options of the command line."""
     return load_settings(**{name: value for name, value in given.items() if value is not None})
-
-
-def announcing(*, as_json: bool) -> Announce:
-    """A callback that prints the address of the gateway and the location of its token on stdout."""
-
-    def announce(url: str, token_place: str) -> None:
-        if as_json:
-            emit({"url": url, "token": token_place}, line=True)
-            return
-        console = answers()
-        console.print(f"latent runs at {url}; its token is in {token_place}")
-        console.print("Press Ctrl-C to stop it; try `latent container list` in another terminal")
-
-    return announce

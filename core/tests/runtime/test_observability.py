@@ -28,7 +28,8 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, IssueCode
 from latent_core.runtime.probe import main as probe
 from latent_core.settings import Settings
-from latent_core.telemetry import metrics_server
+from latent_core.telemetry import log_file, metrics_server
+from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import Metrics, bound, set_up_logs
 from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.resources import ResourceCollector
@@ -49,10 +50,11 @@ def json_lines(**given: Any) -> Iterator[Any]:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     set_up_logs("json", **given)
-    (handler,) = root.handlers
+    handler = root.handlers[0]
     assert isinstance(handler, logging.StreamHandler)
     written = io.StringIO()
-    handler.setStream(written)
+    if "file" not in given:
+        handler.setStream(written)
     yield lambda: [json.loads(line) for line in written.getvalue().splitlines()]
     root.handlers[:] = before
     root.setLevel(level)
@@ -86,6 +88,53 @@ def test_own_secrets_stand_in_no_line_whatever_they_look_like(payload: Any) -> N
     assert "LATENTSECRET" not in json.dumps(line)
     assert 'a"b' not in str(line)
     assert line["msg"] == "a short line"
+
+
+@contextmanager
+def filed_lines(file: LogFile, **given: Any) -> Iterator[io.StringIO]:
+    """Lines of the root logger into ``file``; what stderr gets."""
+    with pytest.MonkeyPatch.context() as patch:
+        shown = io.StringIO()
+        patch.setattr(sys, "stderr", shown)
+        with json_lines(file=file, **given):
+            yield shown
+    file.close()
+
+
+def test_a_log_file_has_the_lines_from_before_it_was_opened_and_a_terminal_only_warnings(
+    tmp_path: Path,
+) -> None:
+    file, path = LogFile(), tmp_path / "latent.log"
+    logger = logging.getLogger("latent.test")
+    with filed_lines(file, shown=logging.WARNING, own=[SecretStr("LATENTSECRET")]) as shown:
+        with bound(request_id="r1"):
+            logger.info("early LATENTSECRET")
+        file.open(path)
+        logger.info("late")
+        logger.warning("wrong")
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert [line["msg"] for line in lines] == ["early ********", "late", "wrong"]
+    assert lines[0]["request_id"] == "r1"
+    assert [json.loads(line)["msg"] for line in shown.getvalue().splitlines()] == ["wrong"]
+
+
+def test_a_log_file_is_bounded_and_a_disk_that_refuses_it_disturbs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "MAX_BYTES", 2_000)
+    file, path = LogFile(), tmp_path / "latent.log"
+    with filed_lines(file, shown=logging.WARNING) as shown:
+        file.open(path)
+        for number in range(200):
+            logging.getLogger("latent.test").info("line", extra={"number": number})
+    names = sorted(one.name for one in tmp_path.iterdir())
+    assert names == ["latent.log", "latent.log.1", "latent.log.2", "latent.log.3"]
+    assert sum(one.stat().st_size for one in tmp_path.iterdir()) <= 8_000
+    refused = LogFile()
+    with filed_lines(refused, shown=logging.WARNING) as shown:
+        refused.open(tmp_path / "no folder" / "latent.log")
+        logging.getLogger("latent.test").info("line")
+    assert shown.getvalue() == ""
 
 
 @settings_of_test(max_examples=60, deadline=None)

@@ -8,6 +8,8 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import uvicorn
@@ -17,12 +19,14 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
+from latent_core.runtime.data_directory import DataDirectory
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.runtime.stop import StopSignal, stop_signals
 from latent_core.runtime.tasks import ended
 from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack, refuse_taken
+from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import set_up_logs
 from latent_core.telemetry.metrics_server import metrics_served
 from latent_core.telemetry.tracing import tracing
@@ -53,7 +57,7 @@ from latent_gateway.api import (
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
-from latent_gateway.console import site
+from latent_gateway.console import sign_in_link, site
 from latent_gateway.context import Gateway
 from latent_gateway.manifest_sync import read_folder, sync_manifests, warm_all
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
@@ -100,8 +104,20 @@ BACKLOG = 512
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
 
-Announce = Callable[[str, str], None]
-"""Called with the address and the place of the token, once the gateway answers requests."""
+
+@dataclass(frozen=True, slots=True)
+class StartedGateway:
+    """A gateway that answers requests."""
+
+    url: str
+    token_place: str
+    """Where users find the owner's token."""
+    sign_in_link: Callable[[], str] | None = None
+    """A new one-time link to the console, if a browser on this machine can reach it."""
+
+
+Announce = Callable[[StartedGateway], None]
+"""Called once the gateway answers requests."""
 Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 """Something that runs in the same process on the same stack: a worker."""
 
@@ -143,19 +159,30 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
 
 
 async def serve(
-    settings: Settings, *, announce: Announce, companion: Companion | None = None
+    settings: Settings,
+    *,
+    announce: Announce,
+    companion: Companion | None = None,
+    quiet: bool = False,
 ) -> None:
-    """Run until SIGINT or SIGTERM. With a worker as ``companion`` this is ``latent up``, all in one process."""
-    set_up_logs(settings.log_format, own=secrets_in(settings))
+    """Run until SIGINT or SIGTERM. With a worker as ``companion`` this is ``latent up``, all in one process.
+
+    The process that holds a data directory logs to a file there, too. ``quiet`` then shows only warnings on stderr.
+    """
+    log_file = LogFile() if settings.addresses_missing else None
+    shown = logging.WARNING if quiet and log_file is not None else logging.NOTSET
+    set_up_logs(settings.log_format, own=secrets_in(settings), shown=shown, file=log_file)
     warn_of_unknown_variables()
     forget_secrets(Settings)
     if companion is None:
         _refuse_to_be_alone(settings)
     listening = _listen(settings)
     try:
-        await _run(settings, listening, announce, companion)
+        await _run(settings, listening, announce, companion, log_file)
     finally:
         listening.close()
+        if log_file is not None:
+            log_file.close()
 
 
 async def _run(
@@ -163,6 +190,7 @@ async def _run(
     listening: socket.socket,
     announce: Announce,
     companion: Companion | None,
+    log_file: LogFile | None,
 ) -> None:
     with stop_signals() as stop:
         async with AsyncExitStack() as running:
@@ -175,6 +203,8 @@ async def _run(
             stack = await running.enter_async_context(
                 Stack.open(settings, name="up" if companion else "gateway")
             )
+            if log_file is not None:
+                log_file.open(DataDirectory(settings.data_dir).log_file)
             running.enter_context(metrics_served(settings, stack.metrics, stack.readiness.answer))
             if settings.metrics_port is not None:
                 fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
@@ -214,7 +244,7 @@ def _listen(settings: Settings) -> socket.socket:
         listening.close()
         refuse_taken(settings)  # then another port would not help
         raise Conflict(
-            f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with LLC_PORT",
+            f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with --port or LLC_PORT",
             port=settings.port,
         ) from exc
     return listening
@@ -227,7 +257,8 @@ async def _answer(
     announce: Announce,
     stop: StopSignal,
 ) -> None:
-    server = _Server(server_config(settings, create_app(settings, stack)))
+    app = create_app(settings, stack)
+    server = _Server(server_config(settings, app))
 
     def end() -> None:
         stack.closing.set()  # streams end first, so that they do not delay the shutdown
@@ -239,9 +270,23 @@ async def _answer(
         await asyncio.sleep(0.01)
     if server.started:
         gc.freeze()  # modules stay: full collections over them would stop the loop for 0.1 s
-        port = listening.getsockname()[1]
-        announce(f"http://{settings.bind}:{port}", stack.token_place)
+        announce(_started(settings, stack, app, listening.getsockname()[1]))
     await task
+
+
+def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> StartedGateway:
+    shared: Gateway = app.state.gateway
+    local = sign_in_link.local_host(settings.bind)
+    link = None
+    if local is not None:
+        link = partial(
+            sign_in_link.new_link, shared.sign_in_codes, f"http://{_in_url(local)}:{port}"
+        )
+    return StartedGateway(f"http://{_in_url(settings.bind)}:{port}", stack.token_place, link)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def server_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:

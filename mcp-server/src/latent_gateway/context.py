@@ -22,6 +22,7 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.sign_in_codes import SignInCodes
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 
@@ -117,6 +118,7 @@ class Gateway:
     limiter: SearchLimiter
     streams: StreamLimiter = field(default_factory=StreamLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
+    sign_in_codes: SignInCodes = field(default_factory=SignInCodes)
 
 
 async def gateway(request: Request) -> Gateway:

@@ -149,6 +149,14 @@ VAULT_MANIFEST: Final = manifest(VAULT, ["local:you", "agent:writer"], ["agent:r
 @asynccontextmanager
 async def furnished(folder: Path, **settings: Any) -> AsyncIterator[GatewayHarness]:
     """The vault filled, all jobs done, no worker running any more: what is queued stays so."""
+    async with empty(folder, **settings) as harness:
+        await _fill(harness)
+        yield harness
+
+
+@asynccontextmanager
+async def empty(folder: Path, **settings: Any) -> AsyncIterator[GatewayHarness]:
+    """A new installation without containers and tokens."""
     async with EmbeddingServer(dims=64) as server:
         given = Settings(
             _env_file=None,
@@ -166,7 +174,6 @@ async def furnished(folder: Path, **settings: Any) -> AsyncIterator[GatewayHarne
             async with _lifespan(app):
                 harness = GatewayHarness(app, stack, given)
                 harness.tokens |= {"owner": stack.token, "nobody": ""}
-                await _fill(harness)
                 yield harness
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from latent_cli.banner import announcing
 from latent_cli.options import Bind, Json, Port, command_app
-from latent_cli.processes import announcing, overridden, run_gateway
+from latent_cli.processes import overridden, run_gateway
 
 app = command_app()
 

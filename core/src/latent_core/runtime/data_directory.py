@@ -79,6 +79,10 @@ class DataDirectory:
         return self.path / "log"
 
     @property
+    def log_file(self) -> Path:
+        return self.log / "latent.log"
+
+    @property
     def manifests(self) -> Path:
         return self.path / "manifests"
 

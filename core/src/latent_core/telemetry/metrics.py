@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from latent_core.domain.errors import IssueCode
 from latent_core.domain.job import JobKind, JobState, Outcome
+from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.redaction import HIDDEN, RUN, names_a_secret, redacted
 
 _BOUND: ContextVar[Mapping[str, Any] | None] = ContextVar("fields of every log line", default=None)
@@ -110,23 +111,29 @@ def set_up_logs(
     *,
     level: int = logging.INFO,
     own: Iterable[SecretStr] = (),
+    shown: int = logging.NOTSET,
+    file: LogFile | None = None,
 ) -> None:
     """Log to stderr: text for a terminal, JSON for machines (``auto`` decides by what stderr is).
 
-    ``own`` secrets are removed from every line, except short ones, which may be ordinary words.
+    ``own`` secrets are removed from every line, except short ones, which may be ordinary words. ``shown`` is the lowest
+    level on stderr. A ``file`` gets every line: as JSON, unless the form is ``text``.
     """
     secrets = [secret.get_secret_value() for secret in own]
     hidden = sorted((one for one in secrets if len(one) >= RUN), key=len, reverse=True)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    text = _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S", hidden)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        _Json(hidden)
-        if as_json
-        else _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S", hidden)
-    )
-    handler.addFilter(_BoundFieldsFilter())
+    handler.setFormatter(_Json(hidden) if as_json else text)
+    handler.setLevel(shown)
+    handlers: list[logging.Handler] = [handler]
+    if file is not None:
+        file.setFormatter(text if form == "text" else _Json(hidden))
+        handlers.append(file)
+    for one in handlers:
+        one.addFilter(_BoundFieldsFilter())
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = handlers
     root.setLevel(level)
     for noisy in ("httpx", "httpcore", "uvicorn.access", "alembic"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

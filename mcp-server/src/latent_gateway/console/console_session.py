@@ -74,9 +74,15 @@ class ConsoleSession:
 async def signed(request: Request, shared: Gateway, token: str) -> str:
     """A session cookie for a token; ``Unauthorized`` and ``RateLimited`` as for any request with it."""
     principal = await shared.tokens.principal_of(token, _address(request))
+    if principal.token_id is None:
+        return await signed_owner(request, shared)
     sessions = await _sessions(request, shared)
-    if principal.token_id is not None:
-        return sessions.sign(f"{TOKEN_SUBJECT}{principal.token_id}")
+    return sessions.sign(f"{TOKEN_SUBJECT}{principal.token_id}")
+
+
+async def signed_owner(request: Request, shared: Gateway) -> str:
+    """A session cookie with the rights of the owner's token. It ends when that token changes."""
+    sessions = await _sessions(request, shared)
     return sessions.sign(f"{OWNER_SUBJECT}{sessions.fingerprint(shared.stack.token)}")
 
 

@@ -52,6 +52,11 @@ async def sign_in(
         if isinstance(error, RateLimited):
             answer.headers["Retry-After"] = str(error.details.get("retry_after", 2))
         return answer
+    return signed_in(request, shared, cookie, next_page)
+
+
+def signed_in(request: Request, shared: Shared, cookie: str, next_page: str) -> Response:
+    """Store the session in the browser and go to ``next_page``."""
     answer = RedirectResponse(landing(next_page), 303, HEADERS)
     answer.set_cookie(
         COOKIE,

@@ -14,12 +14,13 @@ from latent_gateway.console import (
     overview,
     search,
     sign_in,
+    sign_in_link,
     uploads,
     view,
 )
 from latent_gateway.console.routing import pages
 
-MODULES: Final = (view, sign_in, overview, search, container, document, jobs, uploads)
+MODULES: Final = (view, sign_in, sign_in_link, overview, search, container, document, jobs, uploads)
 rest = pages()
 
 

@@ -36,7 +36,7 @@ LINGER_BYTES: Final = 4 * MEGABYTE
 LINGER_SECONDS: Final = 2.0
 
 OPEN: Final = re.compile(
-    r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*|login|logout|console(/.*)?)?"
+    r"/(healthz|readyz|openapi\.json|v1/blobs/[^/]+|\.well-known/.*|login(?:/link)?|logout|console(/.*)?)?"
 )
 """Paths without a token. The signature of a link is its permission. Agents look below ``.well-known`` for a login:
 it must be a 404, because a 401 would make them search on. The console has its own session."""

@@ -1,0 +1,53 @@
+"""The log lines of a process in a file, rotated by size."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+from typing_extensions import override
+
+MAX_BYTES: Final = 10_000_000
+OLDER_FILES: Final = 3
+MAX_EARLY_LINES: Final = 1_000
+
+
+class LogFile(logging.Handler):
+    """Keeps lines in memory until ``open`` names the file: the folder is ours only after a part of the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._early: deque[logging.LogRecord] = deque(maxlen=MAX_EARLY_LINES)
+        self._file: logging.Handler | None = None
+
+    def open(self, path: Path) -> None:
+        """Write the lines so far and all later ones to ``path``."""
+        file = _File(
+            path, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True
+        )
+        file.setFormatter(self.formatter)
+        self._file = file
+        while self._early:
+            file.handle(self._early.popleft())
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._file is None:
+            self._early.append(record)
+        else:
+            self._file.handle(record)
+
+    @override
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        super().close()
+
+
+class _File(RotatingFileHandler):
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A line that cannot be written is dropped: a full disk is reported by the stores, not once per line."""

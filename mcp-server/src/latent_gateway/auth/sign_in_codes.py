@@ -1,0 +1,85 @@
+"""One-time codes that sign a browser in as the owner (ADR 0039).
+
+They are kept in the memory of the process that printed them, as hashes: nothing on disk can be used, and a code ends
+with its process.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from time import time
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.requests import HTTPConnection
+
+from latent_core.domain.errors import Forbidden, Unauthorized
+from latent_core.domain.token import digest
+
+VALID_SECONDS: Final = 15 * 60
+MAX_CODES: Final = 8
+"""Valid at the same time; the oldest one ends first."""
+CODE_BYTES: Final = 32
+FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+"""Headers of proxies: the browser of a forwarded request may be on another machine."""
+
+
+class SignInCodes:
+    """One per gateway process."""
+
+    def __init__(self, clock: Callable[[], float] = time) -> None:
+        self._clock = clock
+        self._ends: dict[bytes, float] = {}
+        """The end of each code, by its hash; oldest first."""
+
+    def issue(self) -> str:
+        """A new code, valid once and for ``VALID_SECONDS``."""
+        code = secrets.token_urlsafe(CODE_BYTES)
+        self._ends[digest(code)] = self._clock() + VALID_SECONDS
+        while len(self._ends) > MAX_CODES:
+            del self._ends[next(iter(self._ends))]
+        return code
+
+    def is_valid(self, code: str) -> bool:
+        """Whether ``redeem`` would accept the code. It stays valid."""
+        end = self._ends.get(digest(code))
+        return end is not None and self._clock() < end
+
+    def redeem(self, code: str) -> None:
+        """Use the code up. ``Unauthorized`` if it is unknown, used or too old."""
+        end = self._ends.pop(digest(code), None)
+        if end is None or self._clock() >= end:
+            raise Unauthorized("this link has been used or is older than 15 minutes")
+
+
+def check_local(request: HTTPConnection) -> None:
+    """``Forbidden`` unless a browser on this machine has sent the request, to an address of this machine.
+
+    The second condition refuses pages of a foreign name that resolves to 127.0.0.1 (DNS rebinding).
+    """
+    host = _host_of(request.headers.get("host", ""))
+    peer = request.client.host if request.client else ""
+    forwarded = any(name in request.headers for name in FORWARDED)
+    if forwarded or not is_loopback(peer) or not (host == "localhost" or is_loopback(host)):
+        raise Forbidden(
+            "a sign-in link works only in a browser on the machine that runs latent: sign in with a token instead"
+        )
+
+
+def _host_of(header: str) -> str:
+    """The name or address in a ``Host`` header; empty if it is not valid."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(address: str) -> bool:
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return False
+    mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
+    return (mapped or parsed).is_loopback
