@@ -10,7 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix
+from latent_core.domain.vector_types import Matrix
 
 PLACES: Final = 4
 """Dimensions that one word adds to."""

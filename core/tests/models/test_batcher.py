@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import PieceTokenizer

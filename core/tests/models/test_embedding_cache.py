@@ -10,9 +10,9 @@ import pytest
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache as embeddings
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding import cache
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding

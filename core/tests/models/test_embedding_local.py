@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from numpy.typing import NDArray
 from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, processors
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
+from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding import minilm
 from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
 from latent_core.models.embedding.encoder import Encoder, Pooling

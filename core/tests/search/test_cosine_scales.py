@@ -12,10 +12,10 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.db.containers import Container, Space
-from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import PointId, SpaceId
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.vector_types import Vector
 from latent_core.search.cosine_scales import SAMPLE, CosineScales
 from latent_core.search.relevance import MINILM_SCALE
 from latent_core.vectors.port import StoredPoint, VectorIndex

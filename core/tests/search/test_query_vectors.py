@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Unavailable
+from latent_core.domain.vector_types import Vector
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.embed import QueryCache, QueryVectors

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import IssueCode
+from latent_core.domain.vector_types import Matrix
 from latent_core.search.judge import JudgedCandidates, RelevanceJudge
 from latent_core.search.ranking import RankedCandidate
 from latent_core.search.relevance import (

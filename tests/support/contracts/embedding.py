@@ -10,7 +10,7 @@ import asyncio
 
 import numpy as np
 
-from latent_core.domain.chunk import Vector
+from latent_core.domain.vector_types import Vector
 from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import Embedder
 

@@ -22,11 +22,11 @@ from latent_core.db.capacity import CapacityGuard
 from latent_core.db.connection import Database
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.job import ClaimedJob, JobKind
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly

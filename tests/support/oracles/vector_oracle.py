@@ -11,8 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.ids import PointId
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.vectors.port import Points, StoredPoint, VectorHits, VectorIndex
 
 TOLERANCE = 1e-5

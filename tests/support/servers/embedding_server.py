@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import orjson
 
-from latent_core.domain.chunk import Matrix
+from latent_core.domain.vector_types import Matrix
 from latent_core.runtime.lifeline import watch_parent
 from tests.support.hashed_embedder import HashedWords
 from tests.support.servers.image_dialects import See, blind, read_form, read_json

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latent_core.db.documents.duplicates import SIGNATURE_BYTES, Signatures
-from latent_core.domain.chunk import Matrix, Vector
+from latent_core.domain.vector_types import Matrix, Vector
 
 BITS: Final = 8 * SIGNATURE_BYTES
 DEVIATIONS: Final = 4.0

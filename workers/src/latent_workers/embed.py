@@ -11,9 +11,9 @@ from latent_core.db import embed_usage
 from latent_core.db.connection import Database
 from latent_core.db.containers import Space
 from latent_core.db.embed_usage import EmbedUsage
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import JobId, Sha256
+from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.stage import Checkpoint
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding

@@ -18,7 +18,7 @@ from PIL import Image
 from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.chunk import Matrix, Modality, SourceType, Vector, number
+from latent_core.domain.chunk import Modality, SourceType, number
 from latent_core.domain.errors import (
     IngestFailed,
     LatentError,
@@ -30,6 +30,7 @@ from latent_core.domain.findings import Remedy
 from latent_core.domain.ids import PointId, Sha256, point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.picture import StoredImage
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.refresh.lifecycle import begin

@@ -21,7 +21,6 @@ from latent_core.db.documents import chunks
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -35,6 +34,7 @@ from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import point_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.eval import gates
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept

@@ -9,9 +9,6 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-import numpy as np
-from numpy.typing import NDArray
-
 from latent_core.domain.ids import ChunkId, Sha256, chunk_id
 
 
@@ -112,9 +109,3 @@ def number(doc_id: UUID, drafts: Sequence[DraftChunk], chunk_nos: Iterable[int])
     if len(chunks) != len(drafts):
         raise ValueError(f"{len(drafts)} drafts but only {len(chunks)} chunk numbers")
     return chunks
-
-
-Vector = NDArray[np.float32]
-"""Shape (d,), unit length."""
-Matrix = NDArray[np.float32]
-"""Shape (n, d), rows of unit length."""

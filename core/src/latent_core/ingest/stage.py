@@ -10,9 +10,10 @@ from uuid import UUID
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Space
 from latent_core.db.documents import duplicates
-from latent_core.domain.chunk import Chunk, Matrix
+from latent_core.domain.chunk import Chunk
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.domain.vector_types import Matrix
 from latent_core.queue.enqueue import ensure_queued
 from latent_core.vectors.port import Points, VectorIndex
 

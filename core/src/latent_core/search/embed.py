@@ -14,8 +14,8 @@ import numpy as np
 from typing_extensions import override
 
 from latent_core.db.containers import Container, Space
-from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Issue, IssueCode, LatentError
+from latent_core.domain.vector_types import Vector
 from latent_core.models.embedding.port import Embedder, UnreachableAware
 from latent_core.search.circuit_breaker import CircuitBreakers
 from latent_core.search.time_budget import TimeBudget

@@ -21,8 +21,9 @@ from latent_core.db.conditions import FilterCondition
 from latent_core.db.containers import Container, Space
 from latent_core.db.documents import chunk_texts, similar
 from latent_core.db.documents.similar import SourceChunk, SourceTerm
-from latent_core.domain.chunk import Modality, Vector
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Conflict, LatentError
+from latent_core.domain.vector_types import Vector
 from latent_core.search.readable import Readable, SearchStores
 
 MAX_SAMPLED: Final = 64

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.domain.chunk import Matrix
+from latent_core.domain.vector_types import Matrix
 
 WEAK_BELOW: Final = 0.5
 """A hit below is rather irrelevant than relevant."""

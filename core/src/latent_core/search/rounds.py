@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from latent_core.db.containers import Container
 from latent_core.db.documents.chunks import AllowedChunks
-from latent_core.domain.chunk import Vector
+from latent_core.domain.vector_types import Vector
 from latent_core.search.constraints import Constraint
 from latent_core.search.keywords import QueryKeywords
 from latent_core.search.plan import DEPTH, MAX_DEPTH

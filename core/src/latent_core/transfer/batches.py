@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ValidationError
 
-from latent_core.domain.chunk import Matrix
+from latent_core.domain.vector_types import Matrix
 from latent_core.transfer.reader import MAX_PART, ArchiveMember, ArchiveReader
 from latent_core.transfer.records import BATCH, ChunkRecord, DocumentRecord, PageRecord
 

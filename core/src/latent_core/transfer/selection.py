@@ -15,9 +15,9 @@ from latent_core.db.containers import Container
 from latent_core.db.spaces import spaces
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain import versions
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import ChunkId, chunk_id, document_id
+from latent_core.domain.vector_types import Matrix
 from latent_core.domain.versions import recipe
 from latent_core.transfer.batches import ArchiveBatch
 from latent_core.transfer.import_container import gone, hold_open

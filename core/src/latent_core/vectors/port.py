@@ -10,9 +10,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import PointId
+from latent_core.domain.vector_types import Matrix, Vector
 
 NO_COLLECTION: Final = "readiness"
 """A collection that does not exist. That it does not is an answer, too, and the cheapest one."""

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.findings import SkippedImages
+from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.stage import AddressedChunk
 from latent_core.models.embedding.picture import Piece, StoredImage
 from latent_core.queue.context import JobContext

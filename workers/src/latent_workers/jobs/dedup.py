@@ -19,8 +19,9 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
 from latent_core.db.documents.duplicates import PendingRange, Signatures
-from latent_core.domain.chunk import BlockType, Modality, Vector
+from latent_core.domain.chunk import BlockType, Modality
 from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.vector_types import Vector
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with

@@ -19,9 +19,9 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Space
 from latent_core.db.spaces import drift_adapters, refresh_sources, space_points, spaces
 from latent_core.db.spaces.refresh_sources import StoredText
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, LatentError
 from latent_core.domain.ids import SpaceId, point_id
+from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.containers import layout_of
 from latent_core.models.embedding.drift import AdaptedEmbedder, DriftAdapter, ForwardMap
 from latent_core.models.embedding.picture import Piece

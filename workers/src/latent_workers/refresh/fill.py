@@ -22,10 +22,10 @@ from latent_core.db.documents import chunks
 from latent_core.db.spaces import refresh_sources, space_points
 from latent_core.db.spaces.refresh_sources import StoredText
 from latent_core.db.spaces.space_points import FIRST, LiveDocument
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.ingest.delete import enqueue_purges
 from latent_core.ingest.stage import stage_points
 from latent_core.models.embedding.drift import ForwardMap

@@ -20,9 +20,9 @@ from latent_core.db.documents import documents
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.db.spaces import refresh_sources, space_points, spaces
 from latent_core.db.spaces.space_points import FIRST
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, NotFound
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
+from latent_core.domain.vector_types import Matrix
 from latent_core.domain.versions import recipe
 from latent_core.ingest.accept import CORPUS_MIME, accept, from_original
 from latent_core.models.embedding.drift import ForwardMap

@@ -17,10 +17,10 @@ from latent_core.blobs.writer import store_file
 from latent_core.db.connection import Connection
 from latent_core.db.spaces import space_points
 from latent_core.db.transfer import archives, import_rows as rows
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256
+from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
 from latent_core.ingest.publish import enqueue_if_needed
 from latent_core.ingest.stage import enqueue_dedup_pending

@@ -9,8 +9,8 @@ import numpy as np
 from psycopg.rows import tuple_row
 
 from latent_core.db.connection import Connection
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.ids import Sha256
+from latent_core.domain.vector_types import Matrix, Vector
 
 FIND: Final = """
 SELECT content_hash, vector, used_at < now() - interval '1 day' AS stale

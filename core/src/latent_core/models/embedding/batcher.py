@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import LatentError, ServiceUnreachable, TimedOut
+from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import IN_FLIGHT, MAX_TEXTS, Embedder, RemoteEmbedderLimits
 
 logger = logging.getLogger(__name__)

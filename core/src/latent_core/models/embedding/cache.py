@@ -10,10 +10,10 @@ import numpy as np
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher, Checkpoint
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
 from latent_core.models.embedding.port import TokenMetered, images_a_request

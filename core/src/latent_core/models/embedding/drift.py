@@ -23,8 +23,8 @@ from threadpoolctl import threadpool_limits
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import drift_adapters
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.port import (
     IN_FLIGHT,
     MAX_TEXTS,

@@ -12,8 +12,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
 
 _CANNOT_LOAD: Final = (

@@ -21,8 +21,8 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import ServiceUnreachable
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import ModelTokenizer

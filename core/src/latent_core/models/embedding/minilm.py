@@ -24,8 +24,8 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, Unavailable
+from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.encoder import Encoder, Pooling
 from latent_core.models.embedding.local import LocalModel
 from latent_core.models.embedding.onnx_graph import Precision, WeightFile, minilm, read_safetensors

@@ -9,8 +9,8 @@ from typing import Final, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import IngestFailed, Invalid
+from latent_core.domain.vector_types import Matrix, Vector
 
 MAX_TEXTS: Final = 64
 """Texts per batch for an embedder without ``RemoteEmbedderLimits``."""

@@ -18,7 +18,6 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -30,6 +29,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.ids import PointId
+from latent_core.domain.vector_types import Vector
 from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from qdrant_client import models
 
-from latent_core.domain.chunk import Vector
 from latent_core.domain.errors import Invalid, Misconfigured, NotFound, Unavailable
 from latent_core.domain.ids import PointId
 from latent_core.domain.installation import WRITE_CHECK_SECONDS, Installation, MarkerPolicy
+from latent_core.domain.vector_types import Vector
 from latent_core.vectors.edge.write_coalescer import WriteCoalescer
 from latent_core.vectors.port import (
     CollectionLayout,

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.chunk import Matrix, Vector
 from latent_core.domain.errors import (
     LatentError,
     Misconfigured,
@@ -21,6 +20,7 @@ from latent_core.domain.errors import (
     Unavailable,
     UpstreamTimeout,
 )
+from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.api.wire import DialectClient, ImageClient
 from latent_core.models.embedding.port import NONE, EmbeddingModel, Prefixes, no_images
 from latent_core.models.embedding.rate import CostEstimate, Rate

@@ -12,13 +12,13 @@ import numpy as np
 import orjson
 from pydantic import SecretStr
 
-from latent_core.domain.chunk import Matrix
 from latent_core.domain.errors import (
     IngestFailed,
     Invalid,
     LatentError,
     Misconfigured,
 )
+from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
 from latent_core.models.http.client import Files, ModelHttpClient, ModelServer
 from latent_core.telemetry.redaction import OwnKey
