@@ -24,6 +24,14 @@ pytest_plugins = ["tests.support.postgres"]
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_data_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Clients that tests make note the folders that they sync in a directory of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LLC_DATA_DIR", str(tmp_path_factory.mktemp("client")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_manifests() -> Iterator[None]:
     """Containers that tests make write their files into data directories, never into a folder that a developer has
     named."""

@@ -146,7 +146,7 @@ def test_single_files_have_their_name_or_a_given_uri(
         (["a", "--uri", "file:///x"], "--uri sets the identity of one file"),
         (["a/x.md", "--root", "r"], "--root sets the root name of a folder"),
         (["a/x.md", "b/x.md"], "2 of the sources have the same identity file:///x.md"),
-        (["a", "other/../a"], "2 of the sources have the same identity file:///a/"),
+        (["a", "other/../a"], "2 of the sources have the same identity /"),
         (["empty"], "contains no readable document"),
     ],
 )

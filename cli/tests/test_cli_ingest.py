@@ -201,3 +201,38 @@ def test_ocr_of_a_dry_run_is_measured_on_some_pages_and_its_tokens_are_embedded(
     assert report["total"]["scanned_pages"] == 5
     assert report["embedding_tokens"] > report["total"]["tokens"]
     assert "measured on 3 of 5 pages" in report["estimate"]["notes"][0]
+
+
+def test_withheld_deletions_end_with_4_until_they_are_allowed(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    for n in range(30):
+        (museum / f"{n}.md").write_text(f"buoy {n}", encoding="utf-8")
+    latent("ingest", museum, "-c", "notes")
+    for n in range(30):
+        (museum / f"{n}.md").unlink()
+    withheld = latent("ingest", museum, "-c", "notes")
+    assert withheld.code == 4
+    assert "nothing deleted because 30 of 32 documents would be deleted" in withheld.out
+    assert "--allow-deletions" in withheld.out
+    allowed = latent("ingest", museum, "-c", "notes", "--allow-deletions")
+    assert (allowed.code, len(gateway.documents)) == (0, 2)
+
+
+def test_a_second_folder_of_a_name_and_a_moved_one_are_named(
+    latent: Latent, gateway: FakeGateway, museum: Path, tmp_path: Path
+) -> None:
+    latent("ingest", museum, "-c", "notes")
+    other = tmp_path / "other" / museum.name
+    other.mkdir(parents=True)
+    (other / "a.md").write_text("another", encoding="utf-8")
+    second = latent("ingest", other, "-c", "notes")
+    assert f"note: file:///{museum.name}/ belongs to the folder {museum.resolve()}" in second.out
+    moved = tmp_path / "moved"
+    museum.rename(moved)
+    refused = latent("ingest", moved, "-c", "notes")
+    assert (refused.code, len(gateway.documents)) == (1, 3)
+    assert "use --take-over" in refused.err
+    taken = latent("ingest", moved, "-c", "notes", "--take-over")
+    assert f"note: continues file:///{museum.name}/" in taken.out
+    assert len(gateway.documents) == 3

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from latent_client import (
     AsyncClient,
     FolderProgress,
+    SyncConsent,
     folder_listing,
     ingest_file,
     plan_folder,
@@ -102,15 +103,19 @@ async def test_a_large_folder_is_announced_in_parts_that_together_cover_it(
     old = [f"file:///museum/{name}" for name in ("a", "j", "k", "l", "rooms/lb.md", "z")]
     for uri in (*old, "file:///other/a.md", "file:///museumm/a.md"):
         gateway.put("notes", uri, b"text")
-    report = await sync_folder(client, "notes", museum)
+    consent = SyncConsent(take_over=True)
+    report = await sync_folder(client, "notes", museum, consent=consent)
     assert sorted(report.deleted) == old
     assert len(report.added) == 3
     assert len(uris(gateway)) == 5
-    # The first part is asked again, since one listing deletes two.
-    assert [r.json().get("through") for r in gateway.requests_to("POST .*/listing")] == [
-        "rooms/lamp.md",
-        "rooms/lamp.md",
-        None,
+    # Both parts are counted before anything is deleted. The first one is repeated, since one listing deletes two.
+    listings = [r.json() for r in gateway.requests_to("POST .*/listing")]
+    assert [(one.get("through"), one["delete_vanished"]) for one in listings] == [
+        ("rooms/lamp.md", False),
+        (None, False),
+        ("rooms/lamp.md", True),
+        ("rooms/lamp.md", True),
+        (None, True),
     ]
 
 
@@ -205,12 +210,13 @@ async def test_a_folder_without_a_readable_file_is_refused(
 
 
 @pytest.fixture
-def as_nobody(data_root: Path) -> Iterator[None]:
+def as_nobody(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Root reads everything: a file that may not be read needs another user."""
+    monkeypatch.setenv("LLC_DATA_DIR", str(data_root / ".latent"))
     if os.geteuid() != 0:
         yield
         return
-    data_root.chmod(0o755)
+    data_root.chmod(0o777)
     os.seteuid(NOBODY)
     yield
     os.seteuid(0)
@@ -227,7 +233,8 @@ async def test_a_file_that_may_not_be_read_is_reported_and_its_document_stays(
         (data_root / name).chmod(0o644 if name == "open.md" else 0o000)
     os.seteuid(euid)
     gateway.put("notes", "file:///museum/known.md", b"other text")
-    report = await sync_folder(client, "notes", data_root, "museum")
+    consent = SyncConsent(take_over=True)
+    report = await sync_folder(client, "notes", data_root, "museum", consent=consent)
     assert [a.source_uri for a in report.added] == ["file:///museum/open.md"]
     assert [(s.path, s.reason) for s in report.skipped] == [
         ("closed.md", "cannot be read: permission denied"),
@@ -247,7 +254,8 @@ async def test_nothing_is_deleted_when_a_part_of_the_folder_could_not_be_seen(
     (data_root / "closed").mkdir(mode=0o000)
     os.seteuid(euid)
     gateway.put("notes", "file:///museum/closed/a.md", b"text")
-    report = await sync_folder(client, "notes", data_root, "museum")
+    consent = SyncConsent(take_over=True)
+    report = await sync_folder(client, "notes", data_root, "museum", consent=consent)
     assert report.kept == "parts of the folder could not be read"
     assert "file:///museum/closed/a.md" in uris(gateway)
 

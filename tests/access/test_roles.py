@@ -226,9 +226,17 @@ async def _revoke(harness: GatewayHarness) -> RoleRequest:
     return RoleRequest(f"/v1/tokens/{made['token']['id']}")
 
 
+async def _take_over(harness: GatewayHarness) -> RoleRequest:
+    path = f"/v1/containers/{VAULT}/sources"
+    body = {**SOURCE, "root": f"folder {harness.number()}"}
+    source = (await harness.ask_json("ingester", "POST", path, body=body))["source"]
+    return RoleRequest(f"{path}/{source['source_id']}", {"host": "h", "folder": "/g"})
+
+
 SEARCH: Final = {"containers": ["{vault}"], "query": SECRET, "top_k": 3}
 ADD: Final = {"container_id": "{vault}", "file_ref": "{upload_id}"}
 LISTING: Final = {"root": "folder", "files": [], "delete_vanished": True}
+SOURCE: Final = {"root": "folder", "host": "h", "folder": "/f"}
 JUDGED: Final = {"id": "q", "query": SECRET, "relevant": {"a": 1}}
 REFRESH: Final = {"container_id": "{vault}", "strategy": "inplace", "dry_run": True}
 SELECTED: Final = {"container_id": "{vault}", "doc_ids": ["{pdf_id}"], "stream": False}
@@ -266,6 +274,14 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/containers/{container_id}/listing"): Row(
         WRITE, plain(f"{CONTAINER}/listing", body=LISTING)
     ),
+    ("GET", "/v1/containers/{container_id}/sources"): Row(WRITE, plain(f"{CONTAINER}/sources")),
+    ("POST", "/v1/containers/{container_id}/sources"): Row(
+        WRITE, plain(f"{CONTAINER}/sources", body=SOURCE), (201,)
+    ),
+    ("POST", "/v1/containers/{container_id}/sources/match"): Row(
+        WRITE, plain(f"{CONTAINER}/sources/match", body={"root": "folder", "sha256": []})
+    ),
+    ("PUT", "/v1/containers/{container_id}/sources/{source_id}"): Row(WRITE, _take_over),
     ("GET", "/v1/containers/{container_id}/documents"): Row(READ, plain(f"{CONTAINER}/documents")),
     ("GET", "/v1/containers/{container_id}/documents/{doc_id}"): Row(
         READ, plain(f"{CONTAINER}/documents/{{doc_id}}", names="doc_id")

@@ -52,6 +52,16 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/containers/{container_id}/uploads": lambda c, file: c.upload("art", file),
     "POST /v1/containers/add": lambda c, _: c.add("art", file_ref="x"),
     "POST /v1/containers/{container_id}/listing": lambda c, _: c.listing("art", "root", []),
+    "GET /v1/containers/{container_id}/sources": lambda c, _: c.sources("art"),
+    "POST /v1/containers/{container_id}/sources": lambda c, _: c.create_source(
+        "art", "root", host="h", folder="/f"
+    ),
+    "POST /v1/containers/{container_id}/sources/match": lambda c, _: c.match_sources(
+        "art", "root", [SHA]
+    ),
+    "PUT /v1/containers/{container_id}/sources/{source_id}": lambda c, _: c.take_over_source(
+        "art", DOC, host="h", folder="/f"
+    ),
     "GET /v1/containers/{container_id}/documents": lambda c, _: c.documents("art"),
     "GET /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.document("art", DOC),
     "GET /v1/containers/{container_id}/documents/{doc_id}/outline": lambda c, _: c.outline(

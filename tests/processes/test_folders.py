@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from latent_client import AsyncClient, ingest_file, plan_folder, sync_folder
+from latent_client import AsyncClient, SyncConsent, ingest_file, plan_folder, sync_folder
 from latent_client.folder import FolderReport
 from latent_client.folder_listing import parts
 from latent_client.folder_watch import (
@@ -24,7 +25,7 @@ from latent_client.folder_watch import (
     WatchTimings,
     watch_folder,
 )
-from latent_core.domain.errors import Invalid
+from latent_core.domain.errors import Conflict, Invalid
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import SearchMode
 from latent_core.wire.documents import ListedFile
@@ -94,6 +95,120 @@ async def test_a_folder_is_kept_in_step_and_a_rename_embeds_nothing(
     assert set(await stored(client, "steps")) == {"lamp.md", "optics.md", "rooms/horn.txt"}
     answer = await search(client, "steps", "Fresnel lens", mode=SearchMode.LEXICAL)
     assert [hit.source_uri for hit in answer.hits] == ["file:///museum/optics.md"]
+
+
+async def test_two_folders_of_one_name_never_touch_each_others_documents(
+    client: AsyncClient, http: httpx.AsyncClient, museum: Path, tmp_path: Path
+) -> None:
+    await client.create(manifest("namesakes"))
+    await synced(client, "namesakes", museum)
+    other = tmp_path / "other" / "museum"
+    write(other, "buoy.md", "# Buoy\n\nThe bell buoy rings.\n")
+    second = await synced(client, "namesakes", other)
+    assert (second.root, second.deleted) == ("museum~2", [])
+    for folder in (museum, other):
+        again = await sync_folder(client, "namesakes", folder)
+        assert (again.added, again.deleted) == ([], [])
+    found = {s.root: (s.folder, s.synced_at) for s in await client.sources("namesakes")}
+    assert {root: folder for root, (folder, _) in found.items()} == {
+        "museum": str(museum),
+        "museum~2": str(other),
+    }
+    assert all(at is not None for _, at in found.values())
+    # A client that knows no sources can add to a synced folder but deletes nothing of it.
+    listing = {"root": "museum", "files": [], "delete_vanished": True}
+    refused = await http.post("/v1/containers/namesakes/listing", json=listing)
+    assert refused.status_code == 409
+    assert "does not name its source" in refused.json()["issues"][0]["message"]
+    listing["delete_vanished"] = False
+    assert (await http.post("/v1/containers/namesakes/listing", json=listing)).status_code == 200
+    uris = [d.source_uri async for d in client.documents("namesakes")]
+    assert len(uris) == 4
+
+
+async def test_a_moved_folder_and_a_second_client_need_consent(
+    client: AsyncClient, http: httpx.AsyncClient, museum: Path, tmp_path: Path
+) -> None:
+    await client.create(manifest("moved"))
+    await synced(client, "moved", museum)
+    await asyncio.to_thread(museum.rename, tmp_path / "renamed")
+    with pytest.raises(Conflict, match="--take-over"):
+        await sync_folder(client, "moved", tmp_path / "renamed")
+    taken = await sync_folder(
+        client, "moved", tmp_path / "renamed", consent=SyncConsent(take_over=True)
+    )
+    assert (taken.root, taken.unchanged, taken.added) == ("museum", 3, [])
+    # The place that it was taken from no longer syncs it.
+    write(museum, "lamp.md", "# Lamp\n\nAnother lamp.\n")
+    left = await sync_folder(client, "moved", museum)
+    assert (left.root, left.deleted) == ("museum~2", [])
+    audited = (await http.get("/v1/audit?container_id=moved&action=source.")).json()["audit"]
+    assert [(line["action"], line["object"]) for line in audited] == [
+        ("source.create", "museum~2"),
+        ("source.take_over", "museum"),
+        ("source.create", "museum"),
+    ]
+
+
+async def test_a_listing_that_would_delete_a_third_deletes_nothing_unless_it_says_so(
+    client: AsyncClient, http: httpx.AsyncClient, museum: Path
+) -> None:
+    await client.create(manifest("withheld"))
+    for n in range(30):
+        write(museum, f"many/{n:02}.txt", f"Buoy {n} rings.\n")
+    await synced(client, "withheld", museum)
+    for n in range(25):
+        (museum / "many" / f"{n:02}.txt").unlink()
+    report = await sync_folder(client, "withheld", museum)
+    assert (report.withheld, report.deleted) == (25, [])
+    [source] = await client.sources("withheld")
+    listing = {"root": "museum", "files": [], "source": str(source.source_id)}
+    raw = (await http.post("/v1/containers/withheld/listing", json=listing)).json()
+    assert (raw["vanished"], raw["documents"], raw["deleted"]) == (33, 33, [])
+    assert raw["issues"][0]["code"] == "POLICY"
+    assert "Send allow_deletions: true" in raw["issues"][0]["message"]
+    consent = SyncConsent(allow_deletions=True)
+    assert len((await sync_folder(client, "withheld", museum, consent=consent)).deleted) == 25
+
+
+async def test_ten_worktrees_embed_no_text_twice(
+    client: AsyncClient, museum: Path, tmp_path: Path
+) -> None:
+    await client.create(manifest("worktrees"))
+    for n in range(5):
+        write(museum, f"code/{n}.py", f"def beacon_{n}():\n    return 'worktree {n}'\n")
+    trees = [tmp_path / f"tree{n}" / "museum" for n in range(10)]
+    for tree in trees:
+        shutil.copytree(museum, tree)
+    before = await embedded(client)
+    reports = await asyncio.gather(*(sync_folder(client, "worktrees", tree) for tree in trees))
+    assert len({report.root for report in reports}) == 10
+    for report in reports:
+        jobs = await client.wait(report.job_ids, timeout_seconds=120)
+        assert {job.state for job in jobs} == {JobState.DONE}
+    first = await embedded(client) - before
+    texts = {c.text async for c in client.chunks("worktrees")}
+    assert first <= len(texts)
+
+
+async def test_sources_travel_with_an_export(
+    client: AsyncClient, museum: Path, tmp_path: Path
+) -> None:
+    await client.create(manifest("travelling"))
+    await synced(client, "travelling", museum)
+    queued = await client.export("travelling")
+    assert queued.job_id is not None
+    [job] = await client.wait([queued.job_id], timeout_seconds=60)
+    assert job.result is not None
+    finished = await client.exported(int(job.result["archive_id"]))
+    await client.download(finished, tmp_path / "travelling.tar.zst")
+    before = await client.sources("travelling")
+    await client.wait([(await client.delete("travelling")).job_id], timeout_seconds=60)
+    imported = await client.import_archive(tmp_path / "travelling.tar.zst")
+    await client.wait([imported.job_id], timeout_seconds=60)
+    assert await client.sources("travelling") == before
+    again = await sync_folder(client, "travelling", museum)
+    assert (again.root, again.notice, again.deleted) == ("museum", None, [])
 
 
 async def test_files_whose_recipe_changed_are_requested_again(
@@ -225,7 +340,9 @@ async def test_a_part_of_a_listing_deletes_in_its_range_alone(
         write(museum, f"{name}.txt", f"Note {name} is sung.\n")
     await synced(client, "ranges", museum)
     listing = "/v1/containers/ranges/listing"
+    [source] = await client.sources("ranges")
     body = {"root": "museum", "files": [], "after": "b.txt", "through": "ä.txt"}
+    body["source"] = str(source.source_id)
     counted = await http.post(
         listing, json={**body, "delete_vanished": False, "count_vanished": True}
     )
@@ -261,6 +378,7 @@ async def test_a_folder_sent_in_parts_loses_what_vanished_between_them(
         for p in ["lamp.md", *kept, "rooms/horn.txt", "rooms/lens.md"]
     ]
     deleted: list[str] = []
+    [source] = await client.sources("parted")
     for part in parts(listed, 4):
         answer = await client.listing(
             "parted",
@@ -269,6 +387,7 @@ async def test_a_folder_sent_in_parts_loses_what_vanished_between_them(
             after=part.after,
             through=part.through,
             delete_vanished=True,
+            source=source.source_id,
         )
         assert answer.unchanged == len(part.files)
         deleted += answer.deleted

@@ -24,7 +24,7 @@ from latent_cli.calibration import (
 from latent_cli.figures import DryRun, Estimate, SourceFigures
 from latent_cli.ingestion import FileSource, FolderSource, Source, WebSource
 from latent_cli.progress import IngestBars
-from latent_client import AsyncClient, plan_folder
+from latent_client import AsyncClient, SyncConsent, plan_folder
 from latent_client.folder import SkippedFile
 from latent_client.sidecars import SidecarMetas, read_meta, read_sidecars, sidecar_of
 from latent_client.uploads import in_parallel
@@ -94,8 +94,15 @@ class _Kit:
 class DryRunner:
     """One dry run over sources of one container."""
 
-    def __init__(self, container_id: str, settings: Settings, bars: IngestBars) -> None:
+    def __init__(
+        self,
+        container_id: str,
+        settings: Settings,
+        bars: IngestBars,
+        consent: SyncConsent = SyncConsent(),
+    ) -> None:
         self._container_id = container_id
+        self._consent = consent
         self._settings = settings
         self._bars = bars
         self._tallies: dict[str, SourceFigures] = {}
@@ -145,7 +152,13 @@ class DryRunner:
                 return await self._of_folder(client, folder, root, meta, rebuild=rebuild)
 
     async def _of_folder(
-        self, client: AsyncClient, folder: Path, root: str, meta: dict[str, Any], *, rebuild: bool
+        self,
+        client: AsyncClient,
+        folder: Path,
+        root: str | None,
+        meta: dict[str, Any],
+        *,
+        rebuild: bool,
     ) -> list[SourceCandidate]:
         plan = await plan_folder(
             client,
@@ -155,8 +168,11 @@ class DryRunner:
             self._bars.show_folder,
             meta=meta,
             rebuild=rebuild,
+            consent=self._consent,
         )
+        root = plan.root
         metas: SidecarMetas = await asyncio.to_thread(read_sidecars, plan.files, meta)
+        self._kept += [plan.notice] if plan.notice else []
         self._skipped += plan.skipped
         self._ignored += plan.ignored
         self._deletions += 0 if plan.kept else plan.vanished

@@ -17,7 +17,7 @@ USAGE: Final = 2
 """The command or its arguments are invalid."""
 UNREACHABLE: Final = 3
 FOUND: Final = 4
-"""A job failed or was cancelled, or doctor found differences."""
+"""A job failed or was cancelled, doctor found differences, or a sync withheld deletions."""
 
 
 def code_of(error: LatentError) -> int:

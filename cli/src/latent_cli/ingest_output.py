@@ -19,6 +19,8 @@ def show_report(console: Console, report: IngestReport) -> None:
     for folder in report.folders:
         for skipped in folder.skipped:
             console.print(safe(f"skipped: {skipped.path}: {skipped.reason}"))
+        if folder.notice:
+            console.print(safe(f"note: {folder.notice}"))
         console.print(safe(f"{folder.root}: {', '.join(_summary_parts(folder))}"))
     if report.waited:
         show_failed(console, report.jobs)

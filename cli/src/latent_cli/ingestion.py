@@ -13,8 +13,7 @@ from uuid import UUID
 from pydantic import BaseModel
 
 from latent_cli.progress import IngestBars
-from latent_client import AsyncClient, FolderReport, ingest_file, sync_folder
-from latent_client.folder import name_of
+from latent_client import AsyncClient, FolderReport, SyncConsent, ingest_file, sync_folder
 from latent_client.walk import SIDECAR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
@@ -29,7 +28,8 @@ FEW = 100
 @dataclass(frozen=True, slots=True)
 class FolderSource:
     folder: Path
-    root: str
+    root: str | None = None
+    """None: the folder's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +89,14 @@ class Ingestion:
         delete_vanished: bool,
         meta: Mapping[str, Any] | None = None,
         rebuild: bool = False,
+        consent: SyncConsent = SyncConsent(),
     ) -> None:
         self._report = IngestReport(container_id=container_id)
         self._bars = bars
         self._delete_vanished = delete_vanished
         self._meta = dict(meta or {})
         self._rebuild = rebuild
+        self._consent = consent
 
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], wait_seconds: float | None
@@ -123,6 +125,7 @@ class Ingestion:
                     self._delete_vanished,
                     meta=self._meta,
                     rebuild=self._rebuild,
+                    consent=self._consent,
                 )
                 self._report.folders.append(report)
             case FileSource(file, uri):
@@ -171,7 +174,7 @@ def _source(path: str, uri: str | None, root: str | None) -> Source:
         return WebSource(path)
     local = Path(path)
     if local.is_dir():
-        return FolderSource(local, root or name_of(local))
+        return FolderSource(local, root)
     if not local.exists():
         raise Invalid(f"{path} does not exist; give a file, a folder or an http(s) address")
     return FileSource(local, uri or f"file:///{os.path.basename(os.path.abspath(local))}")
@@ -179,8 +182,8 @@ def _source(path: str, uri: str | None, root: str | None) -> Source:
 
 def _identity(source: Source) -> str:
     match source:
-        case FolderSource(_, root):
-            return f"file:///{root}/"
+        case FolderSource(folder, root):
+            return f"file:///{root}/" if root else str(folder.resolve())
         case FileSource(_, uri):
             return uri
         case WebSource(address):

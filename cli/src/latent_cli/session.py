@@ -33,7 +33,9 @@ def token_of(settings: Settings) -> str | None:
 
 async def _ask(settings: Settings, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     token = token_of(settings)
-    async with AsyncClient(settings.gateway_url, token, on_retry=RetryNotes()) as client:
+    async with AsyncClient(
+        settings.gateway_url, token, on_retry=RetryNotes(), data_dir=settings.data_dir
+    ) as client:
         try:
             return await work(client)
         except Unauthorized as exc:

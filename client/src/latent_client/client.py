@@ -6,6 +6,7 @@ the classes of ``latent_core.domain.errors`` with the server's message.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +17,11 @@ from pydantic import ValidationError
 
 from latent_client.access import AccessCalls
 from latent_client.files import read_blocks
-from latent_client.folder import IndexReport, ensure_index_up_to_date
+from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_date
 from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
 from latent_client.retry import OnRetry
+from latent_client.sources import SourceCalls
 from latent_client.transfers import TransferCalls
 from latent_client.transport import Blob, Transport, part
 from latent_client.waiting import HOUR
@@ -64,7 +66,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 """The server then detects the type by the file name."""
 
 
-class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
+class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, SourceCalls, TransferCalls):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
@@ -74,15 +76,26 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         *,
         timeout_seconds: float = 60.0,
         on_retry: OnRetry | None = None,
+        data_dir: Path | None = None,
     ) -> None:
         """``on_retry`` is called before a call is sent again: calls that may be repeated are, while the gateway is
-        not available, for at most ``timeout_seconds``."""
+        not available, for at most ``timeout_seconds``. ``data_dir`` holds the list of synced folders; default
+        ``LLC_DATA_DIR``."""
         self._transport = Transport(url, token, timeout_seconds, on_retry)
+        self._data_dir = data_dir
 
     @property
     def url(self) -> str:
         """Address of the gateway, without a trailing slash."""
         return str(self._transport.url).rstrip("/")
+
+    @property
+    def data_dir(self) -> Path:
+        if self._data_dir is None:
+            # The client knows no Settings; the CLI gives it their data directory.
+            given = os.environ.get("LLC_DATA_DIR") or "~/.latent"  # noqa: TID251
+            self._data_dir = Path(given).expanduser()
+        return self._data_dir
 
     async def close(self) -> None:
         await self._transport.close()
@@ -214,8 +227,11 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         through: str | None = None,
         delete_vanished: bool = False,
         count_vanished: bool = False,
+        source: UUID | None = None,
+        allow_deletions: bool = False,
     ) -> ListingAnswer:
-        """Announce the files of a folder. With ``delete_vanished``, all others below ``root`` are deleted.
+        """Announce the files of a folder. With ``delete_vanished``, all others below ``root`` are deleted: more than
+        20 that are more than 30 % of all only with ``allow_deletions``. ``source`` is the one that has ``root``.
 
         ``after`` (exclusive) and ``through`` (inclusive) limit the call to paths between them, ordered by
         code point. If the answer is ``partial``, send the same call again.
@@ -226,6 +242,8 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
             "delete_vanished": delete_vanished,
             "count_vanished": count_vanished,
         }
+        body |= {"allow_deletions": True} if allow_deletions else {}
+        body |= {} if source is None else {"source": str(source)}
         body |= {} if after is None else {"after": after}
         body |= {} if through is None else {"through": through}
         path = f"/v1/containers/{part(container_id)}/listing"
@@ -387,11 +405,18 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, TransferCalls):
         root_name: str | None = None,
         *,
         meta: Mapping[str, Any] | None = None,
+        consent: SyncConsent = SyncConsent(),
         timeout_seconds: float = HOUR,
     ) -> IndexReport:
         """Sync ``folder`` to the documents of a root and wait until they are searchable."""
         return await ensure_index_up_to_date(
-            self, container_id, folder, root_name, meta=meta, timeout_seconds=timeout_seconds
+            self,
+            container_id,
+            folder,
+            root_name,
+            meta=meta,
+            consent=consent,
+            timeout_seconds=timeout_seconds,
         )
 
     # quality

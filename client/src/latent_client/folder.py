@@ -20,13 +20,20 @@ from latent_client.folder_listing import (
     listed_file,
     parts,
 )
+from latent_client.folder_source import (
+    FolderSource,
+    SourceClient,
+    SourceFinder,
+    SyncConsent,
+)
 from latent_client.sidecars import SidecarMetas, read_sidecars
 from latent_client.uploads import FileUpload, SendingClient, in_parallel, ingest_file, send
 from latent_client.waiting import HOUR, OnWait
 from latent_client.walk import FoundFile, Walk, walk
 from latent_core.domain.document import given_digest
-from latent_core.domain.errors import Forbidden, IngestFailed, Invalid, TooLarge
+from latent_core.domain.errors import Conflict, Forbidden, IngestFailed, Invalid, TooLarge
 from latent_core.domain.job import JobState, JobView
+from latent_core.domain.source import needs_consent, prefix_of
 from latent_core.wire.documents import AddAnswer, ListedFile
 
 __all__ = [
@@ -34,6 +41,7 @@ __all__ = [
     "FolderProgress",
     "FolderReport",
     "IndexReport",
+    "SyncConsent",
     "ensure_index_up_to_date",
     "ingest_file",
     "name_of",
@@ -41,12 +49,14 @@ __all__ = [
     "sync_folder",
 ]
 
+SOURCE_DETAIL = "source_id"
+"""In the details of a ``Conflict``: the gateway does not know the source of this client."""
 AS_BEFORE = "unchanged since it failed; use --rebuild to try again; job"
 R = TypeVar("R")
 Stage = Literal["list", "hash", "upload"]
 
 
-class FolderClient(ListingClient, SendingClient, Protocol):
+class FolderClient(ListingClient, SendingClient, SourceClient, Protocol):
     """The part of ``AsyncClient`` that syncs a folder."""
 
 
@@ -94,6 +104,10 @@ class FolderReport(BaseModel):
     """Files that were not sent, with the reason."""
     kept: str | None = None
     """Why documents that seem to have vanished were not deleted."""
+    withheld: int = 0
+    """Documents that were not deleted because they are too many to delete without consent."""
+    notice: str | None = None
+    """Why the root is not the folder's name, or that a source was taken over."""
 
     @property
     def job_ids(self) -> list[int]:
@@ -114,10 +128,12 @@ class FolderPlan:
     need: frozenset[str]
     """Paths of the files that would be sent."""
     vanished: int
-    """Documents that would be deleted, counted up to 5,000 per part of the folder."""
+    """Documents that would be deleted, unless they are ``kept``."""
     ignored: int
     skipped: list[SkippedFile]
     kept: str | None
+    notice: str | None = None
+    """What a person must decide first."""
 
 
 async def sync_folder(
@@ -130,15 +146,34 @@ async def sync_folder(
     *,
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
+    consent: SyncConsent = SyncConsent(),
 ) -> FolderReport:
     """Sync ``folder`` to the documents below ``file:///<root_name>/``.
 
-    ``root_name`` defaults to the folder's name. ``meta`` applies to every file and overrides sidecars.
-    With ``rebuild``, unchanged files are processed again too. The report lists files that cannot be read or
-    that the server refuses; the others continue. Raises ``Invalid`` if no file can be read.
+    ``root_name`` defaults to the folder's name; if another folder has it, the root is ``<root_name>~2``.
+    ``meta`` applies to every file and overrides sidecars. With ``rebuild``, unchanged files are processed again
+    too. The report lists files that cannot be read or that the server refuses; the others continue.
+
+    Raises ``Invalid`` if no file can be read, and ``Conflict`` if the folder may have been moved here and
+    ``consent`` does not say whether.
     """
-    sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
-    return await sync.run(delete_vanished=delete_vanished, rebuild=rebuild)
+    opening = await _opened(
+        client, container_id, folder, root_name, on_progress, meta or {}, consent
+    )
+    source = opening.finder.registered()
+    known = source is not None
+    if not (known and consent.allow_deletions):
+        opening.refuse_empty()
+    source = source or await opening.finder.claim(opening.found.files)
+    try:
+        return await opening.sync(source).run(delete_vanished=delete_vanished, rebuild=rebuild)
+    except Conflict as exc:
+        # Another client took the source over, or the container was created again.
+        if not known or SOURCE_DETAIL not in exc.details:
+            raise
+    opening.refuse_empty()
+    source = await opening.finder.claim(opening.found.files)
+    return await opening.sync(source).run(delete_vanished=delete_vanished, rebuild=rebuild)
 
 
 async def plan_folder(
@@ -150,10 +185,15 @@ async def plan_folder(
     *,
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
+    consent: SyncConsent = SyncConsent(),
 ) -> FolderPlan:
     """What ``sync_folder`` would do with the same arguments. Changes nothing."""
-    sync = await _opened(client, container_id, folder, root_name, on_progress, meta or {})
-    return await sync.plan(rebuild=rebuild)
+    opening = await _opened(
+        client, container_id, folder, root_name, on_progress, meta or {}, consent
+    )
+    opening.refuse_empty()
+    source = await opening.finder.preview(opening.found.files)
+    return await opening.sync(source).plan(rebuild=rebuild)
 
 
 def name_of(folder: Path) -> str:
@@ -168,16 +208,48 @@ async def _opened(
     root_name: str | None,
     on_progress: OnFolder | None,
     flags: Mapping[str, Any],
-) -> _Sync:
+    consent: SyncConsent,
+) -> _OpenedFolder:
     root = root_name or name_of(folder)
     if not root or "/" in root:
         raise Invalid(
             f"'{root}' is not a valid root name for {folder}; choose one without a slash (--root NAME)"
         )
     found = await asyncio.to_thread(walk, folder)
-    _refuse_empty(folder, found)
     metas = await asyncio.to_thread(read_sidecars, found.files, flags)
-    return _Sync(client, FolderTarget(container_id, root), found, metas, on_progress)
+    finder = SourceFinder(
+        client, container_id, folder, root, is_name_given=root_name is not None, consent=consent
+    )
+    return _OpenedFolder(client, container_id, folder, found, metas, finder, consent, on_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenedFolder:
+    """A folder that was read, before its source is known."""
+
+    client: FolderClient
+    container_id: str
+    folder: Path
+    found: Walk
+    metas: SidecarMetas
+    finder: SourceFinder
+    consent: SyncConsent
+    on_progress: OnFolder | None
+
+    def sync(self, source: FolderSource) -> _Sync:
+        return _Sync(self, source)
+
+    def refuse_empty(self) -> None:
+        """``Invalid`` without a readable file: the folder of a mount is empty while nothing is mounted there."""
+        found = self.found
+        if any(file.readable for file in found.files):
+            return
+        skipped_files = len(found.skipped) + len(found.files)
+        raise Invalid(
+            f"{self.folder} contains no readable document "
+            f"({skipped_files} skipped, {found.ignored} ignored by the defaults or .latentignore)",
+            skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
+        )
 
 
 @dataclass(slots=True)
@@ -196,21 +268,17 @@ class _Skips:
 class _Sync:
     """One run over one folder."""
 
-    def __init__(
-        self,
-        client: FolderClient,
-        target: FolderTarget,
-        found: Walk,
-        metas: SidecarMetas,
-        on_progress: OnFolder | None,
-    ) -> None:
-        self._client = client
-        self._target = target
+    def __init__(self, opening: _OpenedFolder, source: FolderSource) -> None:
+        found, metas = opening.found, opening.metas
+        self._client = opening.client
+        self._target = FolderTarget(opening.container_id, source.root, source.source_id)
+        self._notice = source.notice
         self._found = found
         self._metas = metas
-        self._announcer = FolderLister(client, target)
+        self._consent = opening.consent
+        self._announcer = FolderLister(self._client, self._target)
         self._files = {file.path: file for file in found.files}
-        self._on_progress = on_progress
+        self._on_progress = opening.on_progress
         self._skips = _Skips()
         for skipped in found.skipped:
             self._skips.add(skipped.path, skipped.reason)
@@ -218,8 +286,13 @@ class _Sync:
             self._skips.add(path, reason)
 
     async def run(self, *, delete_vanished: bool, rebuild: bool) -> FolderReport:
-        kept = self._kept() if delete_vanished else None
-        verdict = await self._announce(delete=delete_vanished and kept is None)
+        kept, withheld = self._kept() if delete_vanished else None, 0
+        verdict = await self._announce(count=delete_vanished and kept is None)
+        if verdict.vanished:
+            if await self._may_delete(verdict):
+                await self._announcer.delete(verdict)
+            else:
+                kept, withheld = _too_many(verdict), verdict.vanished
         files_to_send = self._files_to_send(verdict, rebuild=rebuild)
         if not rebuild:
             for one in verdict.refused:
@@ -237,10 +310,16 @@ class _Sync:
             delete_jobs=verdict.delete_jobs,
             skipped=self._skips.report(),
             kept=kept,
+            withheld=withheld,
+            notice=self._notice,
         )
 
     async def plan(self, *, rebuild: bool) -> FolderPlan:
-        verdict = await self._announce(delete=False, count=True)
+        verdict = await self._announce(count=True)
+        kept = self._kept()
+        too_many = needs_consent(verdict.vanished, verdict.documents)
+        if kept is None and too_many and not self._consent.allow_deletions:
+            kept = _too_many(verdict)
         need = frozenset(file.path for file in self._files_to_send(verdict, rebuild=rebuild))
         return FolderPlan(
             root=self._target.root,
@@ -249,19 +328,28 @@ class _Sync:
             vanished=verdict.vanished,
             ignored=self._found.ignored,
             skipped=self._skips.report(),
-            kept=self._kept(),
+            kept=kept,
+            notice=self._notice,
+        )
+
+    async def _may_delete(self, verdict: ListingVerdict) -> bool:
+        if self._consent.allow_deletions or not needs_consent(verdict.vanished, verdict.documents):
+            return True
+        confirm = self._consent.confirm
+        return confirm is not None and await confirm(
+            f"{_deletions(verdict)}: their files are gone. Delete them?"
         )
 
     def _kept(self) -> str | None:
         return None if self._found.complete else "parts of the folder could not be read"
 
-    async def _announce(self, *, delete: bool, count: bool = False) -> ListingVerdict:
+    async def _announce(self, *, count: bool) -> ListingVerdict:
         """Announce all files. Those that the server cannot decide are announced again with their hash."""
         digests = self._digests()
         listed = [listed_file(file, digests) for file in self._files.values()]
         verdict, done = ListingVerdict(), 0
         for part in parts(listed):
-            await self._announcer.announce(part, verdict, delete=delete, count=count)
+            await self._announcer.announce(part, verdict, count=count)
             done += len(part.files)
             self._tell("list", done, len(listed))
         hashed = await self._hash(verdict.unsure, digests)
@@ -306,7 +394,7 @@ class _Sync:
 
     async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[AddAnswer]:
         async def one(file: FoundFile) -> AddAnswer | None:
-            uri = f"file:///{self._target.root}/{file.path}"
+            uri = prefix_of(self._target.root) + file.path
             meta = self._metas.of(file.path)
             sending = FileUpload(file.file, uri, file.mtime_ns, meta, rebuild)
             try:
@@ -341,15 +429,15 @@ class _Sync:
             self._on_progress(FolderProgress(stage=stage, done=done, total=total, path=path))
 
 
-def _refuse_empty(folder: Path, found: Walk) -> None:
-    if any(file.readable for file in found.files):
-        return
-    skipped_files = len(found.skipped) + len(found.files)
-    raise Invalid(
-        f"{folder} contains no readable document "
-        f"({skipped_files} skipped, {found.ignored} ignored by the defaults or .latentignore)",
-        skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
+def _too_many(verdict: ListingVerdict) -> str:
+    return (
+        f"{_deletions(verdict)}, which is more than an unattended sync may delete; --allow-deletions deletes them if "
+        "their files are gone for good"
     )
+
+
+def _deletions(verdict: ListingVerdict) -> str:
+    return f"{verdict.vanished} of {verdict.documents} documents would be deleted"
 
 
 class IndexReport(BaseModel):
@@ -376,6 +464,7 @@ async def ensure_index_up_to_date(
     root_name: str | None = None,
     *,
     meta: Mapping[str, Any] | None = None,
+    consent: SyncConsent = SyncConsent(),
     timeout_seconds: float = HOUR,
     on_folder: OnFolder | None = None,
     on_wait: OnWait | None = None,
@@ -385,6 +474,8 @@ async def ensure_index_up_to_date(
     It does not wait for deletions: vanished documents are invisible as soon as the folder is synced. An
     unchanged folder costs one call per 5,000 files.
     """
-    report = await sync_folder(client, container_id, folder, root_name, on_folder, meta=meta)
+    report = await sync_folder(
+        client, container_id, folder, root_name, on_folder, meta=meta, consent=consent
+    )
     jobs = await client.wait(report.job_ids, on_wait, timeout_seconds=timeout_seconds)
     return IndexReport(folder=report, jobs=jobs)

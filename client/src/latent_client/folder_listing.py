@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+from uuid import UUID
 
 from latent_client.walk import FoundFile
 from latent_core.wire.documents import ListedFile, ListingAnswer, RefusedFile
@@ -19,6 +20,7 @@ class FolderTarget:
 
     container_id: str
     root: str
+    source_id: UUID | None = None
 
 
 @dataclass(slots=True)
@@ -32,7 +34,10 @@ class ListingVerdict:
     unchanged: int = 0
     open_jobs: list[int] = field(default_factory=list)
     vanished: int = 0
-    """Documents whose files are gone, if the call only counts them."""
+    """Documents whose files are gone."""
+    documents: int = 0
+    """Documents below the root, if some of them vanished."""
+    parts_with_vanished: list[ListingPart] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     delete_jobs: list[int] = field(default_factory=list)
 
@@ -59,6 +64,8 @@ class ListingClient(Protocol):
         through: str | None = None,
         delete_vanished: bool = False,
         count_vanished: bool = False,
+        source: UUID | None = None,
+        allow_deletions: bool = False,
     ) -> ListingAnswer: ...
 
 
@@ -74,25 +81,33 @@ class FolderLister:
         part: ListingPart,
         verdict: ListingVerdict,
         *,
-        delete: bool = False,
         count: bool = False,
     ) -> None:
-        """Announce one part. With ``delete``, repeat the call until all vanished documents are deleted."""
-        answer = await self._list(part, delete=delete, count=count)
+        """Announce one part. With ``count``, also count the documents whose files are gone."""
+        answer = await self._list(part, count=count)
         verdict.need += answer.need
         verdict.unsure += answer.hash
         verdict.refused += answer.refused
         verdict.unchanged += answer.unchanged
         verdict.open_jobs += answer.open_jobs
-        verdict.vanished += 0 if delete else answer.vanished
-        while True:
-            verdict.deleted += answer.deleted
-            verdict.delete_jobs += answer.delete_jobs
-            if not (delete and answer.partial and answer.deleted):
-                return
-            answer = await self._list(part, delete=True, count=False)
+        if answer.vanished:
+            verdict.vanished += answer.vanished
+            verdict.documents = max(verdict.documents, answer.documents)
+            verdict.parts_with_vanished.append(part)
 
-    async def _list(self, part: ListingPart, *, delete: bool, count: bool) -> ListingAnswer:
+    async def delete(self, verdict: ListingVerdict) -> None:
+        """Delete the documents whose files are gone: a part is listed again until none is left."""
+        for part in verdict.parts_with_vanished:
+            while True:
+                answer = await self._list(part, delete=True)
+                verdict.deleted += answer.deleted
+                verdict.delete_jobs += answer.delete_jobs
+                if not (answer.partial and answer.deleted):
+                    break
+
+    async def _list(
+        self, part: ListingPart, *, delete: bool = False, count: bool = False
+    ) -> ListingAnswer:
         return await self._client.listing(
             self._target.container_id,
             self._target.root,
@@ -101,6 +116,8 @@ class FolderLister:
             through=part.through,
             delete_vanished=delete,
             count_vanished=count,
+            source=self._target.source_id,
+            allow_deletions=delete,
         )
 
 

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from watchfiles import awatch
 
 from latent_client.client import AsyncClient
-from latent_client.folder import FolderReport, OnFolder, sync_folder
+from latent_client.folder import FolderReport, OnFolder, SyncConsent, sync_folder
 from latent_client.ignore import IGNORE_FILE, Tree
 from latent_client.waiting import HOUR
 from latent_core.domain.errors import Invalid, LatentError
@@ -88,6 +88,7 @@ class WatchTarget:
     root_name: str | None = None
     meta: Mapping[str, Any] | None = None
     delete_vanished: bool = True
+    consent: SyncConsent = field(default_factory=SyncConsent)
 
 
 async def watch_folder(
@@ -205,6 +206,7 @@ class _Watch:
                     self._on_progress,
                     watched.delete_vanished,
                     meta=watched.meta,
+                    consent=watched.consent,
                 )
             )
         except Invalid as exc:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from latent_client.client import DEFAULT_URL, AsyncClient
@@ -41,10 +42,17 @@ class SyncClient:
     """Each method blocks until the asynchronous client returns. Callbacks run in the thread of the event loop."""
 
     def __init__(
-        self, url: str = DEFAULT_URL, token: str | None = None, *, timeout_seconds: float = 60.0
+        self,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        data_dir: Path | None = None,
     ) -> None:
         self._loop = asyncio.new_event_loop()
-        self.asynchronous = AsyncClient(url, token, timeout_seconds=timeout_seconds)
+        self.asynchronous = AsyncClient(
+            url, token, timeout_seconds=timeout_seconds, data_dir=data_dir
+        )
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="latent-client", daemon=True
         )
@@ -90,6 +98,10 @@ class SyncClient:
     upload = _blocking(AsyncClient.upload)
     add = _blocking(AsyncClient.add)
     listing = _blocking(AsyncClient.listing)
+    sources = _blocking(AsyncClient.sources)
+    match_sources = _blocking(AsyncClient.match_sources)
+    create_source = _blocking(AsyncClient.create_source)
+    take_over_source = _blocking(AsyncClient.take_over_source)
     documents = _iterating(AsyncClient.documents)
     document = _blocking(AsyncClient.document)
     outline = _blocking(AsyncClient.outline)

@@ -17,6 +17,7 @@ from tests.support import REPOSITORY
 SHORT: Final = {
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
+    "/v1/containers/{container_id}/sources": "one per synced folder",
     "/v1/containers/{container_id}/trash": "what was deleted within 30 days, newest first",
 }
 """Lists that are no longer than what people write by hand."""

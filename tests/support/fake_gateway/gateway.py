@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import orjson
 from pydantic import ValidationError
@@ -26,9 +26,11 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
+from latent_core.domain.source import MAX_NAMESAKES, needs_consent, numbered, prefix_of
 from latent_core.domain.token import TokenState, TokenView, new_token
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
+from latent_core.wire.sources import SourceMatch, SourceView
 from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
 from tests.support.fake_gateway.http import (
     FakeRequest,
@@ -203,6 +205,7 @@ def listing(gateway: FakeGateway, request: FakeRequest, container_id: str) -> Fa
     gateway.container(container_id)
     body = request.json()
     prefix = f"file:///{body['root']}/"
+    _check_source(gateway, container_id, body)
     stored = {
         d.view.source_uri.removeprefix(prefix): d
         for d in gateway.contents(container_id)
@@ -210,7 +213,9 @@ def listing(gateway: FakeGateway, request: FakeRequest, container_id: str) -> Fa
     }
     verdicts = {f["path"]: _verdict(f, stored.get(f["path"])) for f in body["files"]}
     gone = sorted(path for path in set(stored) - set(verdicts) if _within(path, body))
-    deleted = gone[: gateway.max_deletions] if body["delete_vanished"] else []
+    withheld = not body.get("allow_deletions") and needs_consent(len(gone), len(stored))
+    deletes = body["delete_vanished"] and not withheld
+    deleted = gone[: gateway.max_deletions] if deletes else []
     jobs = [gateway.delete_document(stored[path].view.doc_id) for path in deleted]
     return reply(
         need=[path for path, verdict in verdicts.items() if verdict == "need"],
@@ -218,11 +223,76 @@ def listing(gateway: FakeGateway, request: FakeRequest, container_id: str) -> Fa
         refused=[],
         unchanged=sum(verdict == "same" for verdict in verdicts.values()),
         open_jobs=[],
-        vanished=len(gone) if deleted or body.get("count_vanished") else 0,
+        vanished=len(gone) if body["delete_vanished"] or body.get("count_vanished") else 0,
+        documents=len(stored),
         deleted=[prefix + path for path in deleted],
         delete_jobs=[job.job_id for job in jobs],
-        partial=body["delete_vanished"] and len(gone) > len(deleted),
+        partial=deletes and len(gone) > len(deleted),
     )
+
+
+def _check_source(gateway: FakeGateway, container_id: str, body: dict[str, Any]) -> None:
+    owner = next((s for s in gateway.sources_of(container_id) if s.root == body["root"]), None)
+    given = body.get("source")
+    if given is None and (owner is None or not body["delete_vanished"]):
+        return
+    if owner is None or str(owner.source_id) != given:
+        raise Conflict("the root belongs to another source", source_id=given)
+
+
+def list_sources(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
+    gateway.container(container_id)
+    return reply(sources=gateway.sources_of(container_id))
+
+
+def match_sources(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
+    gateway.container(container_id)
+    body = request.json()
+    roots: dict[str, SourceView | None] = {body["root"]: None}
+    roots |= {source.root: source for source in gateway.sources_of(container_id)}
+    matches = []
+    for root, source in sorted(roots.items()):
+        prefix = prefix_of(root)
+        below = [
+            d.view for d in gateway.contents(container_id) if d.view.source_uri.startswith(prefix)
+        ]
+        same = len({view.sha256 for view in below} & set(body["sha256"]))
+        if source is not None or below:
+            matches.append(SourceMatch(root=root, source=source, documents=len(below), same=same))
+    return reply(matches=matches)
+
+
+def create_source(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
+    gateway.container(container_id)
+    body = request.json()
+    taken = {source.root for source in gateway.sources_of(container_id)}
+    if not body["adopt"]:
+        taken |= {
+            d.view.source_uri.removeprefix("file:///").partition("/")[0]
+            for d in gateway.contents(container_id)
+        }
+    roots = (numbered(body["root"], n) for n in range(1, MAX_NAMESAKES))
+    source = SourceView(
+        source_id=uuid4(),
+        root=next(root for root in roots if root not in taken),
+        host=body["host"],
+        folder=body["folder"],
+        created_at=now(),
+        synced_at=None,
+    )
+    gateway.sources.append((container_id, source))
+    return reply(201, source=source)
+
+
+def take_over_source(
+    gateway: FakeGateway, request: FakeRequest, container_id: str, source_id: str
+) -> FakeResponse:
+    for index, (owner, source) in enumerate(gateway.sources):
+        if (owner, str(source.source_id)) == (container_id, source_id):
+            moved = source.model_copy(update={"source_id": uuid4(), **request.json()})
+            gateway.sources[index] = (container_id, moved)
+            return reply(source=moved)
+    raise NotFound("no such source")
 
 
 def _within(path: str, body: dict[str, Any]) -> bool:
@@ -504,6 +574,10 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("POST", f"/v1/containers/{ID}/uploads", upload),
     ("POST", "/v1/containers/add", add),
     ("POST", f"/v1/containers/{ID}/listing", listing),
+    ("GET", f"/v1/containers/{ID}/sources", list_sources),
+    ("POST", f"/v1/containers/{ID}/sources", create_source),
+    ("POST", f"/v1/containers/{ID}/sources/match", match_sources),
+    ("PUT", f"/v1/containers/{ID}/sources/{ID}", take_over_source),
     ("GET", f"/v1/containers/{ID}/documents", documents),
     ("GET", f"/v1/containers/{ID}/documents/{ID}", document),
     ("DELETE", f"/v1/containers/{ID}/documents/{ID}", delete_document),

@@ -24,6 +24,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.manifest.model import Manifest
+from latent_core.wire.sources import SourceView
 
 FINAL = (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
@@ -55,7 +56,12 @@ class World:
     events_before_cut: int | None = None
     """Events after which a stream breaks off, once."""
     differences: list[dict[str, str]] = field(default_factory=list)
+    sources: list[tuple[str, SourceView]] = field(default_factory=list)
+    """Sources of containers, in the order of their creation."""
     _numbers: Iterable[int] = field(default_factory=lambda: itertools.count(1))
+
+    def sources_of(self, container_id: str) -> list[SourceView]:
+        return [source for owner, source in self.sources if owner == container_id]
 
     def create(self, manifest: Manifest) -> None:
         self.manifests[manifest.id] = manifest

@@ -166,7 +166,7 @@ class Installation:
         return [child for pid in own for child in psutil.Process(pid).children(recursive=True)]
 
     def client(self, token: str | None = None) -> AsyncClient:
-        return AsyncClient(self.url, token or self.token)
+        return AsyncClient(self.url, token or self.token, data_dir=self.data_dir)
 
     async def cli(self, *arguments: str) -> tuple[int, str, str]:
         """Run `latent …` against it: exit code, stdout, stderr."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Final
 
 import typer
 
+from latent_cli.exits import FOUND
 from latent_cli.ingest_output import show_report
 from latent_cli.ingestion import FolderSource, Ingestion, IngestReport, Source, plan
 from latent_cli.jobs_output import WAIT_SECONDS, exit_for
 from latent_cli.options import InContainer, Json, command_app
-from latent_cli.output import answers, emit
+from latent_cli.output import answers, emit, safe
 from latent_cli.progress import IngestBars
 from latent_cli.session import ask
+from latent_client import SyncConsent
 from latent_client.sidecars import read_meta
 from latent_core.domain.errors import Invalid
 from latent_core.domain.text import unsound
@@ -53,6 +57,16 @@ def ingest(
     keep_vanished: Annotated[
         bool, typer.Option("--keep-vanished", help="Keep documents whose files are gone.")
     ] = False,
+    allow_deletions: Annotated[
+        bool,
+        typer.Option("--allow-deletions", help="Delete documents of vanished files, however many."),
+    ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="Continue the documents of the folder that was moved here."
+        ),
+    ] = False,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Process unchanged files again too.")
     ] = False,
@@ -73,7 +87,8 @@ def ingest(
     """Ingest files and folders into a container.
 
     A folder is synced to the documents below file:///<its name>/: new and changed files are sent, and documents
-    of vanished files are deleted. A .latentignore file in gitignore syntax excludes files. A sidecar
+    of vanished files are deleted. A second folder of that name is synced to <name>~2. Deleting more than 20 documents
+    that are more than 30 % of the folder's needs your consent. A .latentignore file in gitignore syntax excludes files. A sidecar
     a.md.meta.yaml holds meta of a.md.
     """
     if STDIN in paths:
@@ -92,6 +107,8 @@ def ingest(
                 meta,
                 meta_file,
                 keep_vanished,
+                allow_deletions,
+                take_over,
                 rebuild,
                 dry_run,
                 watch,
@@ -102,15 +119,22 @@ def ingest(
         return
     sources = plan(paths, uri=uri, root=root)
     given = _meta_of(meta or [], meta_file)
+    consent = SyncConsent(take_over=take_over, allow_deletions=allow_deletions)
     if watch:
-        _watch(container, sources, given, rebuild or dry_run or wait, keep_vanished, as_json)
+        other_way = rebuild or dry_run or wait
+        _watch(container, sources, given, other_way, keep_vanished, consent, as_json)
         return
     if dry_run:
-        _rehearse(container, sources, given, rebuild, as_json)
+        _rehearse(container, sources, given, rebuild, consent, as_json)
         return
     with IngestBars() as bars:
         ingestion = Ingestion(
-            container, bars, delete_vanished=not keep_vanished, meta=given, rebuild=rebuild
+            container,
+            bars,
+            delete_vanished=not keep_vanished,
+            meta=given,
+            rebuild=rebuild,
+            consent=attended(consent, bars, as_json=as_json),
         )
         report: IngestReport = ask(
             lambda client: ingestion.run(client, sources, timeout if wait else None)
@@ -119,7 +143,21 @@ def ingest(
         emit(report)
     else:
         show_report(answers(), report)
+    if any(folder.withheld for folder in report.folders):
+        raise typer.Exit(FOUND)
     exit_for(report.jobs)
+
+
+def attended(consent: SyncConsent, bars: IngestBars, *, as_json: bool) -> SyncConsent:
+    """With questions, if a person is at the terminal."""
+    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return consent
+
+    async def confirm(question: str) -> bool:
+        bars.end()
+        return await asyncio.to_thread(typer.confirm, safe(question), default=False, err=True)
+
+    return replace(consent, confirm=confirm)
 
 
 def read_stdin(folder: Path) -> Path:
@@ -133,7 +171,12 @@ def read_stdin(folder: Path) -> Path:
 
 
 def _rehearse(
-    container: str, sources: Sequence[Source], meta: dict[str, Any], rebuild: bool, as_json: bool
+    container: str,
+    sources: Sequence[Source],
+    meta: dict[str, Any],
+    rebuild: bool,
+    consent: SyncConsent,
+    as_json: bool,
 ) -> None:
     # Only a dry run loads the parsers and the embedder.
     from latent_cli.dry_run import DryRunner
@@ -141,7 +184,7 @@ def _rehearse(
     from latent_cli.figures import DryRun
 
     with IngestBars() as bars:
-        rehearsal = DryRunner(container, load_settings(), bars)
+        rehearsal = DryRunner(container, load_settings(), bars, consent)
         report: DryRun = ask(lambda client: rehearsal.run(client, sources, meta, rebuild=rebuild))
     if as_json:
         emit(report)
@@ -155,6 +198,7 @@ def _watch(
     meta: dict[str, Any],
     other_way: bool,
     keep_vanished: bool,
+    consent: SyncConsent,
     as_json: bool,
 ) -> None:
     from latent_cli.watch_output import WatchOutput
@@ -166,7 +210,8 @@ def _watch(
         )
     match sources:
         case [FolderSource(folder, root)]:
-            watched = WatchTarget(container, folder, root, meta, delete_vanished=not keep_vanished)
+            deletes = not keep_vanished
+            watched = WatchTarget(container, folder, root, meta, deletes, consent)
         case _:
             raise Invalid("--watch syncs one folder; give exactly one folder")
     with IngestBars() as bars:

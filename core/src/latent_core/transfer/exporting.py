@@ -22,6 +22,7 @@ import numpy as np
 import orjson
 
 from latent_core.blobs.port import BlobStore
+from latent_core.db import sources
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container
 from latent_core.db.transfer import archives, export_rows as rows
@@ -53,6 +54,7 @@ from latent_core.transfer.records import (
 )
 from latent_core.transfer.writer import ArchiveWriter, holds
 from latent_core.vectors.port import VectorIndex
+from latent_core.wire.sources import SourceView
 
 DOCUMENTS_PER_LOOK: Final = 200
 CHUNKS_PER_PART: Final = 1000
@@ -139,8 +141,9 @@ class ArchiveExport:
             begun = await rows.now(conn)
             key = await archives.contents_key(conn, self._container.id, self._options.golden)
             self._expected = await rows.live_chunks(conn, self._container.id)
+            found = await sources.listed(conn, self._container.id)
         writer = ArchiveWriter(file)
-        await asyncio.to_thread(self._open, writer, begun, golden)
+        await asyncio.to_thread(self._open, writer, begun, golden, found)
         await self._corpora(writer, begun)
         await self._documents(writer, begun)
         totals = await asyncio.to_thread(writer.close)
@@ -148,7 +151,13 @@ class ArchiveExport:
             self._blobs.bucket, writer.sha256, writer.size, totals, key, len(self._lacking)
         )
 
-    def _open(self, writer: ArchiveWriter, begun: Any, golden: Mapping[str, Any] | None) -> None:
+    def _open(
+        self,
+        writer: ArchiveWriter,
+        begun: Any,
+        golden: Mapping[str, Any] | None,
+        found: list[SourceView],
+    ) -> None:
         container, space = self._container, self._container.space
         header = Header(
             format=FORMAT,
@@ -160,8 +169,9 @@ class ArchiveExport:
             analyser=versions.ANALYSER,
             vectors=self._options.vectors,
             blobs=self._options.blobs,
+            sources=found,
         )
-        writer.add(HEADER, header.model_dump_json().encode())
+        writer.add(HEADER, header.model_dump_json(exclude_defaults=True).encode())
         writer.add(MANIFEST, container.manifest.model_dump_json().encode())
         if golden is not None:
             writer.add(GOLDEN, orjson.dumps(golden))

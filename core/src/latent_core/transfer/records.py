@@ -26,6 +26,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from latent_core.domain.chunk import BlockType, Modality, SourceType
 from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Manifest
+from latent_core.wire.sources import SourceView
 
 FORMAT: Final = "latent-container"
 FORMAT_VERSION: Final = 1
@@ -90,6 +91,8 @@ class Header(_Record):
     vectors: bool
     blobs: bool
     """False: the file contains hashes of blobs but not their bytes."""
+    sources: list[SourceView] = Field(default_factory=list)
+    """Which folders its documents are synced from; absent if there are none."""
 
 
 class RefRecord(_Record):

@@ -224,6 +224,10 @@ class ListingBody(RequestBody):
     """Delete stored documents of this part that are not listed."""
     count_vanished: bool = False
     """Only count them."""
+    source: UUID | None = None
+    """The source that has this root. A listing without it deletes nothing of a source."""
+    allow_deletions: bool = False
+    """Also delete more than 20 documents that are more than 30 % of those below the root."""
 
 
 class RefusedFile(BaseModel):
@@ -244,5 +248,7 @@ class ListingAnswer(Envelope):
     open_jobs: list[WireJobId]
     """Jobs of unchanged files that are not searchable yet."""
     vanished: int
+    documents: int = 0
+    """Documents below the root, if some of them vanished."""
     deleted: list[str]
     delete_jobs: list[WireJobId]

@@ -9,16 +9,17 @@ from uuid import UUID
 
 from fastapi import APIRouter, Response
 
-from latent_core.db import audit
+from latent_core.db import audit, sources
+from latent_core.db.connection import Connection
 from latent_core.db.documents import folder_listings
 from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
-from latent_core.domain.errors import Invalid, Issue, IssueCode
+from latent_core.domain.errors import Conflict, Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
+from latent_core.domain.source import UNASKED_DELETIONS, UNASKED_SHARE, needs_consent, prefix_of
 from latent_core.domain.token import Scope
 from latent_core.domain.versions import recipe
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
-from latent_gateway.api.ingest import file_uri
 from latent_gateway.auth import access
 from latent_gateway.auth.access import Writable
 from latent_gateway.context import Caller, RequestId, Shared
@@ -39,6 +40,17 @@ class VanishedDocument:
     uri: str
 
 
+@dataclass(frozen=True, slots=True)
+class VanishedDocuments:
+    """The documents of a listed part whose files are gone."""
+
+    first: Sequence[VanishedDocument] = ()
+    """As many as one listing deletes, and one more."""
+    number: int = 0
+    documents: int = 0
+    """All documents below the root, if any vanished."""
+
+
 @router.post("/v1/containers/{container_id}/listing", response_model=ListingAnswer)
 async def listing(
     container_id: str, body: ListingBody, shared: Shared, caller: Caller, request_id: RequestId
@@ -52,40 +64,85 @@ async def listing(
         files: dict[UUID, ListedFile] = {
             document_id(container.id, f"{span.prefix}{f.path}"): f for f in body.files
         }
+        await _check_source(conn, container.id, body)
         known = await folder_listings.known(conn, list(files))
-        looked = body.delete_vanished or body.count_vanished
-        limit = MAX_DELETIONS + 1 if looked else 0
-        found = await folder_listings.vanished(conn, container.id, span, list(files), limit)
+        gone = await _vanished(conn, container.id, span, files, body)
+        if body.source is not None and body.through is None:
+            await sources.note_synced(conn, container.id, body.source)
     comparison = compare(files, known, recipe(container.manifest))
     if comparison.touched:
         async with shared.stack.db.transaction() as conn:
             await folder_listings.touch(
                 conn, comparison.touched, {d: known[d].sha256 for d in comparison.touched}
             )
-    gone = [VanishedDocument(doc_id, uri) for doc_id, uri in found]
     jobs: list[int] = []
-    batches = list(deletions(gone)) if body.delete_vanished else []
+    withheld = not body.allow_deletions and needs_consent(gone.number, gone.documents)
+    deletes = body.delete_vanished and not withheld
+    batches = list(deletions(gone.first)) if deletes else []
     for batch in batches:
         jobs += await _delete(shared, caller, container, batch, request_id)
-    partial = body.delete_vanished and len(gone) > MAX_DELETIONS
+    partial = deletes and gone.number > MAX_DELETIONS
+    issues = [_more_vanished()] if partial else []
+    if body.delete_vanished and withheld:
+        issues.append(_withheld(gone))
     answer = ListingAnswer(
         need=comparison.need,
         hash=comparison.unsure,
         refused=comparison.refused,
         unchanged=comparison.unchanged,
         open_jobs=comparison.open_jobs,
-        vanished=min(len(gone), MAX_DELETIONS),
+        vanished=gone.number,
+        documents=gone.documents,
         deleted=[one.uri for batch in batches for one in batch],
         delete_jobs=jobs,
         partial=partial,
-        issues=[_more_vanished()] if partial else [],
+        issues=issues,
     )
     return json_answer(answer, request_id)
 
 
+async def _check_source(conn: Connection, container_id: str, body: ListingBody) -> None:
+    """``Conflict`` if the listing is not one of the source that has this root."""
+    owner = await sources.of_root(conn, container_id, body.root)
+    if owner == body.source or (body.source is None and not body.delete_vanished):
+        return
+    if body.source is None:
+        raise Conflict(
+            f"The documents below {prefix_of(body.root)} belong to a synced folder, and this listing does not name its "
+            "source. Sync it with a client of this version, or send delete_vanished: false."
+        )
+    raise Conflict(
+        f"{prefix_of(body.root)} no longer belongs to the source {body.source}: another client has taken it over.",
+        source_id=str(body.source),
+    )
+
+
+async def _vanished(
+    conn: Connection,
+    container_id: str,
+    span: UriSpan,
+    files: dict[UUID, ListedFile],
+    body: ListingBody,
+) -> VanishedDocuments:
+    if not (body.delete_vanished or body.count_vanished):
+        return VanishedDocuments()
+    ids = list(files)
+    found = await folder_listings.vanished(conn, container_id, span, ids, MAX_DELETIONS + 1)
+    if not found:
+        return VanishedDocuments()
+    number = len(found)
+    if number > MAX_DELETIONS:
+        number = await folder_listings.count_vanished(conn, container_id, span, ids)
+    return VanishedDocuments(
+        [VanishedDocument(doc_id, uri) for doc_id, uri in found],
+        number,
+        await folder_listings.count_documents(conn, container_id, span.prefix),
+    )
+
+
 def span_of(body: ListingBody) -> UriSpan:
     """The part of the root that the listing covers; ``Invalid`` if a file is outside of it."""
-    prefix = file_uri(f"{body.root}/")
+    prefix = prefix_of(body.root)
     span = UriSpan(
         prefix,
         None if body.after is None else f"{prefix}{body.after}",
@@ -104,6 +161,17 @@ def deletions(gone: Sequence[VanishedDocument]) -> Iterator[Sequence[VanishedDoc
     """The deletions of one listing, one transaction each. Further ones wait for the next listing."""
     for start in range(0, min(len(gone), MAX_DELETIONS), DELETIONS_AT_ONCE):
         yield gone[start : min(start + DELETIONS_AT_ONCE, MAX_DELETIONS)]
+
+
+def _withheld(gone: VanishedDocuments) -> Issue:
+    return Issue(
+        code=IssueCode.POLICY,
+        message=(
+            f"Nothing was deleted: {gone.number} of {gone.documents} documents would be, which is more than "
+            f"{UNASKED_DELETIONS} and {UNASKED_SHARE:.0%}. Send allow_deletions: true if their files are gone for good."
+        ),
+        details={"vanished": gone.number, "documents": gone.documents},
+    )
 
 
 def _more_vanished() -> Issue:

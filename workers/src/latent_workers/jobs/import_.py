@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from latent_core.db import containers
+from latent_core.db import containers, sources
 from latent_core.db.containers import Container
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.errors import LatentError, NotFound
@@ -51,10 +51,10 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         manifest, skipped_images = settled(opening.manifest)
         manifest = manifest.model_copy(update={"id": payload.target})
         if payload.merge:
-            container, skipped_images = await _there(deps, payload), []
+            container, skipped_images = await _there(deps, payload, opening.header), []
         else:
             manifest, model, unlike = import_container.with_model(deps.stack.embedders, manifest)
-            container, payload = await _made(ctx, deps, manifest, model, payload)
+            container, payload = await _made(ctx, deps, manifest, model, payload, opening.header)
             skipped_images += unlike
         target = ImportTarget(
             container, opening.header, payload, _same_space(container, opening.header)
@@ -78,16 +78,22 @@ def _same_space(container: Container, header: Header) -> bool:
     )
 
 
-async def _there(deps: Deps, payload: ImportPayload) -> Container:
+async def _there(deps: Deps, payload: ImportPayload, header: Header) -> Container:
     async with deps.stack.db.transaction() as conn:
         there = await containers.get(conn, payload.target)
-    if there is None:
-        raise NotFound(f"container '{payload.target}' no longer exists")
+        if there is None:
+            raise NotFound(f"container '{payload.target}' no longer exists")
+        await sources.bring_in(conn, payload.target, header.sources)
     return there
 
 
 async def _made(
-    ctx: JobContext, deps: Deps, manifest: Manifest, model: EmbeddingModel, payload: ImportPayload
+    ctx: JobContext,
+    deps: Deps,
+    manifest: Manifest,
+    model: EmbeddingModel,
+    payload: ImportPayload,
+    header: Header,
 ) -> tuple[Container, ImportPayload]:
     """Creates the container of this import, unless an earlier attempt has."""
     stack = deps.stack
@@ -99,6 +105,7 @@ async def _made(
             await import_container.found(
                 conn, manifest, model, bucket, job_id=ctx.job.id, principal=ctx.job.principal
             )
+            await sources.bring_in(conn, manifest.id, header.sources)
             await amend(conn, ctx.job, payload.model_dump(mode="json"))
         container = await import_container.hidden(conn, manifest)
     failpoint("import.before_collection")

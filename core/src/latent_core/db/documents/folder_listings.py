@@ -94,6 +94,19 @@ ORDER BY d.uri USING ~<~
 LIMIT %(limit)s
 """
 
+VANISHED_COUNT: Final = """
+SELECT count(*) AS number FROM documents d
+WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL
+  AND d.uri ^@ %(prefix)s
+  AND (%(after)s::text IS NULL OR d.uri ~>~ %(after)s) AND (%(through)s::text IS NULL OR d.uri ~<=~ %(through)s)
+  AND NOT EXISTS (SELECT 1 FROM unnest(%(ids)s::uuid[]) AS k (id) WHERE k.id = d.id)
+"""
+
+DOCUMENTS: Final = """
+SELECT count(*) AS number FROM documents d
+WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.parent_id IS NULL AND d.uri ^@ %(prefix)s
+"""
+
 
 async def known(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, StoredFile]:
     """Those that are stored; records of a corpus are not listed."""
@@ -115,18 +128,33 @@ async def vanished(
     conn: Connection, container_id: str, span: UriSpan, doc_ids: Sequence[UUID], limit: int
 ) -> list[tuple[UUID, str]]:
     """Id and uri of documents in ``span`` that are not in ``doc_ids``, at most ``limit``, by uri."""
-    cursor = await conn.execute(
-        VANISHED,
-        {
-            "container_id": container_id,
-            "prefix": span.prefix,
-            "after": span.after,
-            "through": span.through,
-            "ids": list(doc_ids),
-            "limit": limit,
-        },
-    )
+    values = _within(container_id, span, doc_ids) | {"limit": limit}
+    cursor = await conn.execute(VANISHED, values)
     return [(r["id"], r["uri"]) for r in await cursor.fetchall()]
+
+
+async def count_vanished(
+    conn: Connection, container_id: str, span: UriSpan, doc_ids: Sequence[UUID]
+) -> int:
+    """How many documents ``vanished`` has without a limit."""
+    cursor = await conn.execute(VANISHED_COUNT, _within(container_id, span, doc_ids))
+    return int((await cursor.fetchall())[0]["number"])
+
+
+async def count_documents(conn: Connection, container_id: str, prefix: str) -> int:
+    """Documents below a root."""
+    cursor = await conn.execute(DOCUMENTS, {"container_id": container_id, "prefix": prefix})
+    return int((await cursor.fetchall())[0]["number"])
+
+
+def _within(container_id: str, span: UriSpan, doc_ids: Sequence[UUID]) -> dict[str, Any]:
+    return {
+        "container_id": container_id,
+        "prefix": span.prefix,
+        "after": span.after,
+        "through": span.through,
+        "ids": list(doc_ids),
+    }
 
 
 def _listed(row: dict[str, Any]) -> StoredFile:

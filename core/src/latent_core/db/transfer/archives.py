@@ -65,7 +65,9 @@ SELECT md5(concat_ws('/', c.etag, c.live_space,
         WHERE d.container_id = c.id AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL),
        (SELECT count(*) FROM pages p JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
         WHERE d.container_id = c.id AND d.deleted_at IS NULL AND p.image_sha256 IS NOT NULL),
-       (SELECT count(original) FROM duplicates l WHERE l.container_id = c.id))) AS key
+       (SELECT count(original) FROM duplicates l WHERE l.container_id = c.id),
+       (SELECT string_agg(concat_ws('/', s.root, s.id), '/' ORDER BY s.root) FROM sources s
+        WHERE s.container_id = c.id))) AS key
 FROM containers c WHERE c.id = %(container_id)s
 """
 
