@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTHON ?= python3
 STAMP  := $(VENV)/.installed
-SOURCES := core mcp-server workers client cli tests benchmarks scripts migrations conftest.py
+SOURCES := core mcp-server workers client cli tests benchmarks scripts distribution migrations conftest.py
 # Tests start hundreds of Python processes. Without cached bytecode each of them compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak wheels test-install
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,7 +64,7 @@ soak: setup  ## uploads against the collection of garbage, and a crash at every 
 check: setup  ## format, lint, types, import direction, manifests
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src tests/support scripts benchmarks
+	$(BIN)/mypy core/src mcp-server/src workers/src client/src cli/src tests/support scripts benchmarks distribution
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_manifests.py
 	$(BIN)/python scripts/check_words.py
@@ -136,6 +136,18 @@ bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
 size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py
 
+# What a user installs: the distribution (its parts are the five packages), and data without the dependencies of others.
+wheels: setup  ## build wheels and source archive into OUT=<folder>
+	@[ -n "$(OUT)" ] || { echo "name a folder: make wheels OUT=…"; exit 2; }
+	mkdir -p "$(OUT)"
+	rm -f "$(OUT)"/latent_containers*
+	$(BIN)/python -m hatchling build -d "$(abspath $(OUT))"
+	$(BIN)/python -m scripts.data_wheels "$(OUT)"
+
+test-install: setup  ## install from WHEELS=<folder> as a user would, run the smoke outside the checkout, look for missing wheels
+	@[ -n "$(WHEELS)" ] || { echo "name the folder of make wheels: make test-install WHEELS=…"; exit 2; }
+	$(BIN)/python -m scripts.install_trial "$(WHEELS)"
+
 # What an image holds: of requirements.lock, what its packages need. By stdin come the command line's own needs, and
 # what servers and traces need (latent-core[servers,otel]).
 IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'minio>=7.2.20' 'qdrant-client>=1.20,<2' 'urllib3>=2.5' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
@@ -144,7 +156,7 @@ LOCK_IMAGE = uv pip compile - -c requirements.lock --universal --python-version 
 
 lock:  ## write the lock files again from the pyproject files (needs uv)
 	uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet \
-		--group dev pyproject.toml core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml \
+		--group dev core/pyproject.toml mcp-server/pyproject.toml workers/pyproject.toml client/pyproject.toml cli/pyproject.toml \
 		--no-emit-package latent-core --no-emit-package latent-gateway --no-emit-package latent-workers \
 		--no-emit-package latent-client --no-emit-package latent-cli -o requirements.lock
 	printf '%s\n' $(IMAGE_ALSO) | $(LOCK_IMAGE) mcp-server/pyproject.toml client/pyproject.toml -o docker/gateway.lock

@@ -20,8 +20,8 @@ import pytest_asyncio
 from pydantic import SecretStr
 from starlette.types import Message
 
+from latent_core.blobs.presigner import Presigner
 from latent_core.blobs.s3 import S3Address
-from latent_core.blobs.signing import Presigner
 from latent_core.queue import admin
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.console import uploads as sending

@@ -11,12 +11,13 @@ import sys
 import traceback
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 from typing_extensions import override
+
+from latent_core import __version__
 
 COMMANDS: Final = {
     "up": "Start gateway and worker on embedded services, in one process.",
@@ -97,7 +98,7 @@ app = typer.Typer(
 
 def _print_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"latent {version('latent-cli')}")
+        typer.echo(f"latent {__version__}")
         raise typer.Exit
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from latent_client.errors import from_failure, from_response
 from latent_client.retry import OnRetry, Retries
+from latent_core import __version__
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.web_address import is_loopback
 from latent_core.wire.base import PagedEnvelope
@@ -46,7 +46,7 @@ class Transport:
         self._retry_seconds = timeout_seconds
         self._on_retry = on_retry
         self._answered = False
-        headers = {"User-Agent": f"latent-client/{version('latent-client')}"}
+        headers = {"User-Agent": f"latent-client/{__version__}"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if is_loopback(self.url.host):

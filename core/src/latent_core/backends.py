@@ -1,6 +1,6 @@
 """The backing services: a server when its address is set, embedded otherwise.
 
-The clients of Qdrant and S3 servers come with ``latent-core[servers]``. They are imported only when an address is given.
+The clients of Qdrant and S3 servers come with ``latent-containers[servers]``. They are imported only when an address is given.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from latent_core.vectors.edge.index import MIN_FREE_BYTES, EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
+    from latent_core.blobs.presigner import Presigner
     from latent_core.blobs.s3 import S3Address
-    from latent_core.blobs.signing import Presigner
 
-INSTALL: Final = "pip install 'latent-core[servers]'"
+INSTALL: Final = "pip install 'latent-containers[servers]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def open_presigner(
     if settings.s3_endpoint is None or settings.s3_public_endpoint is None:
         return None
     with _server_clients():
-        from latent_core.blobs.signing import Presigner
+        from latent_core.blobs.presigner import Presigner
     presigner = Presigner(_s3_address(settings, settings.s3_public_endpoint), installation.id)
     services.callback(presigner.close)
     return presigner

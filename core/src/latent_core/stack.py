@@ -67,7 +67,7 @@ from latent_core.telemetry.resources import ResourceCollector
 from latent_core.vectors.port import VectorIndex
 
 if TYPE_CHECKING:
-    from latent_core.blobs.signing import Presigner
+    from latent_core.blobs.presigner import Presigner
 
 logger = logging.getLogger(__name__)
 

@@ -20,6 +20,7 @@ import urllib3
 from pydantic import SecretStr
 
 from latent_core.blobs import s3
+from latent_core.blobs.presigner import Presigner
 from latent_core.blobs.s3 import (
     MARKER,
     PROBE,
@@ -30,7 +31,6 @@ from latent_core.blobs.s3 import (
     key_of,
 )
 from latent_core.blobs.s3_errors import refused
-from latent_core.blobs.signing import Presigner
 from latent_core.blobs.writer import store as keep
 from latent_core.db.connection import Database
 from latent_core.domain.errors import (

@@ -18,7 +18,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.settings import Settings, setting_names
 from latent_core.telemetry.tracing import TRACES_PATH, closed, span, tracing
 
-SDK_MISSING = "the OpenTelemetry SDK is not installed: pip install 'latent-core[otel]'"
+SDK_MISSING = "the OpenTelemetry SDK is not installed: pip install 'latent-containers[otel]'"
 OF_THE_SDK = ("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "OTEL_TRACES_SAMPLER")
 
 

@@ -27,7 +27,7 @@ from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 
 if TYPE_CHECKING:
-    from latent_core.blobs.signing import Presigner
+    from latent_core.blobs.presigner import Presigner
 
 
 TTL_SECONDS: Final = 300

@@ -1,18 +1,15 @@
-"""Signed links and presigned S3 addresses: the holder may read one blob, as one type, for a few minutes."""
+"""Signed links: the holder may read one blob, as one type, for a few minutes."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 from collections.abc import Callable
-from datetime import timedelta
 from time import time
 from typing import Final
 from urllib.parse import quote
 
-from latent_core.blobs.s3 import S3Address, connect, key_of
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.ids import Sha256
 
 MAX_SECONDS: Final = 300
 MIN_KEY: Final = 16
@@ -78,39 +75,6 @@ RESERVED: Final = frozenset('"*/:<>?\\|')
 """Characters that file names of some systems cannot have."""
 SHOWN: Final = frozenset({"image/webp", "image/png", "image/jpeg", "application/pdf"})
 """Types that a browser may display; all others are downloaded. The server adds no ``Content-Security-Policy``."""
-
-
-class Presigner:
-    """Signs locally, without a request."""
-
-    def __init__(self, public: S3Address, installation_id: str) -> None:
-        self._client, self._http = connect(public)
-        self._bucket = public.bucket
-        self._installation_id = installation_id
-
-    def link(
-        self,
-        sha256: str,
-        *,
-        seconds: int,
-        mime: str,
-        disposition: str,
-        filename: str,
-        bucket: str = "",
-    ) -> str:
-        """A link that is valid for ``seconds``, at most five minutes. ``bucket``: one that a manifest names."""
-        return self._client.presigned_get_object(
-            bucket or self._bucket,
-            key_of(self._installation_id, Sha256(sha256)),
-            expires=timedelta(seconds=max(1, min(seconds, MAX_SECONDS))),
-            response_headers={
-                "response-content-type": mime,
-                "response-content-disposition": content_disposition(mime, disposition, filename),
-            },
-        )
-
-    def close(self) -> None:
-        self._http.clear()
 
 
 def content_disposition(mime: str, disposition: str, filename: str) -> str:

@@ -1,7 +1,7 @@
 """OpenTelemetry traces if an address is set; otherwise every call here does nothing.
 
 There is one provider per process, because libraries (the MCP SDK) look it up globally. OpenTelemetry is imported
-only when needed; its SDK is installed by ``latent-core[otel]``.
+only when needed; its SDK is installed by ``latent-containers[otel]``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 SCOPE: Final = "latent"
 TRACES_PATH: Final = "/v1/traces"
-INSTALL: Final = "pip install 'latent-core[otel]'"
+INSTALL: Final = "pip install 'latent-containers[otel]'"
 CLOSE_SECONDS: Final = 2.0
 
 _provider: TracerProvider | None = None

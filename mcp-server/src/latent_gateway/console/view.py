@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from importlib.util import find_spec
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -22,9 +23,12 @@ PLACES: Final = {
     "console.css": ("latent_gateway.console", "static/console.css", "text/css"),
     "console.js": ("latent_gateway.console", "static/console.js", "text/javascript"),
     "icon.svg": ("latent_gateway.console", "static/icon.svg", "image/svg+xml"),
-    # The wheel contains htmx for Django. Only this file is used, and Django is not installed.
-    "htmx.js": ("django_htmx", "static/django_htmx/htmx-2.min.js", "text/javascript"),
 }
+HTMX: Final = {
+    "latent_containers_htmx": "htmx-2.min.js",
+    "django_htmx": "static/django_htmx/htmx-2.min.js",
+}
+"""Package to path. Installed by name, ours holds htmx; in a checkout, django-htmx does, without Django."""
 ASSET_HEADERS: Final = {
     "Cache-Control": "public, max-age=31536000, immutable",
     "X-Content-Type-Options": "nosniff",
@@ -44,10 +48,15 @@ class Asset:
 @cache
 def asset(name: str) -> Asset:
     """Raises ``KeyError`` if there is no such asset."""
-    package, path, mime = PLACES[name]
+    package, path, mime = _htmx() if name == "htmx.js" else PLACES[name]
     content = files(package).joinpath(path).read_bytes()
     version = hashlib.sha256(content).hexdigest()[:VERSION_CHARS]
     return Asset(content, f"{mime}; charset=utf-8", version)
+
+
+def _htmx() -> tuple[str, str, str]:
+    package = next(filter(find_spec, HTMX), "django_htmx")
+    return package, HTMX[package], "text/javascript"
 
 
 def address(name: str) -> str:

