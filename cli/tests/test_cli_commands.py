@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import orjson
 import pytest
 
+from latent_cli.session import API_REMEDY
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest.model import Fusion
+from latent_core.domain.manifest.model import Fusion, Manifest
+from latent_gateway.auth import access
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
@@ -177,9 +180,10 @@ def test_search_shows_place_page_and_reason(latent: Latent, museum: Path) -> Non
     assert "   museum/lamp.md, page 1, line 1\n" in result.out
     assert "   The lamp burns colza oil.\n" in result.out
     assert "why: bm25 rank 1 (1.000) by colza, lamp" in result.out
-    assert re.search(
-        r"page: http://127\.0\.0\.1:\d+/v1/blobs/[0-9a-f]{64}\?exp=1&sig=x", result.out
-    )
+    assert re.search(r"   open: latent open [0-9a-f-]{36}/1\n", result.out)
+    assert (
+        "http" not in result.out
+    )  # signed links are for programs and for terminals that hide them
     assert "stages: embed 1.5 ms" in result.out
 
 
@@ -509,3 +513,34 @@ def test_the_sample_container_is_created_and_filled_once(
     assert question is not None
     again = latent("samples", "--json").json
     assert (again["jobs"], again["folders"][0]["unchanged"]) == ([], 8)
+
+
+def test_a_search_without_containers_covers_all_and_names_them(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    gateway.create(Manifest(id="art", name="Art"))
+    latent("ingest", museum, "-c", "art", "--wait")
+    result = latent("search", "colza")
+    assert result.code == 0
+    assert "   art: museum/lamp.md, page 1, line 1\n" in result.out
+    sent = orjson.loads(gateway.requests_to("POST /v1/containers/search")[-1].body)
+    assert "containers" not in sent
+
+
+def test_an_unknown_container_is_answered_with_the_nearest_name(
+    latent: Latent, gateway: FakeGateway, museum: Path
+) -> None:
+    assert API_REMEDY in access.unknown("x").message  # what the command line replaces
+    for arguments in (
+        ("search", "lamp", "-c", "nots"),
+        ("container", "describe", "nots"),
+        ("ingest", museum, "-c", "nots"),
+    ):
+        result = latent(*arguments)
+        assert result.code == 1
+        assert result.err == (
+            "latent: container 'nots' does not exist, or you may not read it; did you mean 'notes'?\n"
+        )
+    assert "; there are: notes\n" in latent("search", "lamp", "-c", "vault").err
+    gateway.manifests.clear()
+    assert "none yet: latent container create ID" in latent("search", "lamp", "-c", "vault").err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -14,7 +15,7 @@ import typer
 from latent_cli.main import COMMANDS, module_of
 from latent_client import retry
 from latent_core.domain.errors import LatentError, NotFound, OutOfSpace, TimedOut, Unavailable
-from tests.support.fake_gateway.gateway import FakeGateway
+from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
 from tests.support.harness.cli import Latent
 
@@ -30,6 +31,37 @@ def test_help_imports_nothing_that_a_command_needs() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"
     assert all(f"  {name} " in done.stdout for name in COMMANDS)
+
+
+UNUSED_BY_SEARCH = (
+    *("numpy", "pandas", "yaml", "pathspec", "click", "pygments", "rich.markdown", "rich.progress"),
+    *("rich.table", "fastapi", "psycopg", "onnxruntime", "latent_gateway", "latent_workers"),
+    *("latent_client.client", "latent_client.folder", "latent_core.wire.documents"),
+)
+
+
+def test_a_search_imports_nothing_that_it_does_not_use(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """Its time is the time of its imports: each of these costs 10 to 200 ms."""
+    gateway.put("notes", "file:///a.md", b"The lamp and oil.")
+    code = (
+        "import sys\nfrom latent_cli.main import run\n"
+        "assert run(['search', 'lamp', '-c', 'notes']) == 0\n"
+        f"print([m for m in {UNUSED_BY_SEARCH} if sys.modules.get(m)], file=sys.stderr)"
+    )
+    given = {"LLC_URL": gateway.url, "LLC_MCP_TOKEN": TOKEN, "LLC_DATA_DIR": str(tmp_path)}
+    environment = {**os.environ, **given}  # noqa: TID251 - handed on to a process, not read
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=tmp_path,
+    )
+    assert "1. a.md" in done.stdout
+    assert done.stderr.strip() == "[]"
 
 
 @pytest.mark.parametrize("module", ["container", "ingest", "search", "jobs", "documents", "doctor"])
@@ -79,7 +111,7 @@ def test_the_release_is_printed(latent: Latent) -> None:
     ("arguments", "expected"),
     [
         (["serach"], "no command 'serach'; did you mean 'search'?"),
-        (["search", "x"], "Missing option '--container'"),
+        (["ingest", "x"], "Missing option '--container'"),
         (["search", "x", "-c", "notes", "--top-k", "many"], "'--top-k'"),
         (
             ["search", "x", "-c", "notes", "--mode", "magic"],

@@ -15,7 +15,7 @@ from latent_cli import jobs_output
 from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of, rating, show_hit
 from latent_cli.jobs_output import about, named
-from latent_cli.output import moment, safe, size
+from latent_cli.output import can_link, moment, safe, size
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
@@ -180,3 +180,48 @@ def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
             ImportAnswer(job_id=7, status="queued", container_id="art"), wait=True, as_json=False
         )
     assert left.value.exit_code == code
+
+
+def test_a_title_is_a_link_to_its_page_only_on_terminals_that_can_show_one(
+    gateway: FakeGateway,
+) -> None:
+    gateway.put("notes", "file:///a.md", b"The lamp and oil.")
+    [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp", top_k=1))
+    link = "http://127.0.0.1:7801/v1/blobs/ab?sig=x"
+    for uri, links, expected in (
+        (link, True, True),
+        (link, False, False),
+        (f"javascript:{link}", True, False),
+        (None, True, False),
+    ):
+        console = Console(width=80, force_terminal=True, color_system="standard")
+        with console.capture() as shown:
+            show_hit(
+                console, 1, hit.model_copy(update={"page_uri": uri}), several=False, links=links
+            )
+        assert ("\x1b]8;" in shown.get()) is expected
+        assert shown.get().count(link) == expected
+
+
+@pytest.mark.parametrize(
+    ("terminal", "variables", "expected"),
+    [
+        (True, {"TERM": "xterm-256color"}, True),
+        (True, {"TERM": "xterm-256color", "VTE_VERSION": "6003"}, True),
+        (True, {"TERM": "xterm-256color", "VTE_VERSION": "4601"}, False),
+        (True, {"TERM": "xterm-256color", "TERM_PROGRAM": "Apple_Terminal"}, False),
+        (True, {"TERM": "screen-256color"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (True, {}, False),
+        (False, {"TERM": "xterm-256color"}, False),
+    ],
+)
+def test_links_are_shown_by_terminals_that_are_known_to_hide_them(
+    terminal: bool, variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TERM", "VTE_VERSION", "TERM_PROGRAM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    assert can_link() is expected

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from latent_cli.output import moment, safe, table
+from latent_cli.place_output import place_of
 from latent_core.wire.chunks import ChunkSizes, ChunkView, Distribution, SizesAnswer
-from latent_core.wire.search import PlaceView
 
 BEGINNING: Final = 60
 """Characters of a chunk's text in a list."""
@@ -105,17 +105,3 @@ def _bars(console: Console, found: Distribution) -> None:
         bar = "#" * round(BAR * one.chunks / largest) if largest else ""
         to = "and more" if one.below is None else f"to {one.below - 1}"
         console.print(f"{one.lower_bound:>6} {to:<9} {one.chunks:>8} {bar}")
-
-
-def place_of(place: PlaceView) -> str:
-    """Where a chunk stands, in words: its headings or key path, its pages and its lines."""
-    parts = [place.heading_path, place.key_path or ""]
-    if place.page is not None:
-        parts.append(_span("page", "pages", place.page, place.page_end))
-    if place.line_start is not None:
-        parts.append(_span("line", "lines", place.line_start, place.line_end))
-    return ", ".join(part for part in parts if part)
-
-
-def _span(one: str, many: str, first: int, last: int | None) -> str:
-    return f"{one} {first}" if last in (None, first) else f"{many} {first}-{last}"

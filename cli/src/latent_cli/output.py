@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from pydantic import BaseModel
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from latent_client.retry import MAX_ATTEMPTS, RetryNotice
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
+WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux", "screen"})
+"""Kinds of terminals (TERM) that print a hyperlink as text, or may."""
+FIRST_VTE: Final = 5000
+"""Older versions of this terminal garble hyperlinks."""
 UNCUT: Final = 1000
 """Width if stdout is not a terminal: programs get no wrapped or truncated lines."""
 SECONDS_BETWEEN_NOTES: Final = 1.0
@@ -68,8 +75,21 @@ def emit(data: Any, *, line: bool = False) -> None:
     sys.stdout.flush()
 
 
+def can_link() -> bool:
+    """Whether stdout is a terminal that shows hyperlinks (OSC 8), or at least ignores them."""
+    named = os.environ  # noqa: TID251 - the terminal's, no setting
+    kind, vte = named.get("TERM", ""), named.get("VTE_VERSION", "")
+    if not sys.stdout.isatty() or kind.partition("-")[0] in WITHOUT_LINKS:
+        return False
+    return named.get("TERM_PROGRAM") != "Apple_Terminal" and not (
+        vte.isdecimal() and int(vte) < FIRST_VTE
+    )
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table without borders. Columns whose name begins with ``>`` are right-aligned."""
+    from rich.table import Table  # not needed by searches
+
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         number = column.startswith(">")

@@ -7,10 +7,10 @@ the classes of ``latent_core.domain.errors`` with the server's message.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -21,9 +21,10 @@ from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_da
 from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
 from latent_client.retry import OnRetry
+from latent_client.searches import SearchCalls
 from latent_client.sources import SourceCalls
 from latent_client.transfers import TransferCalls
-from latent_client.transport import Blob, Transport, part
+from latent_client.transport import DEFAULT_URL, Blob, GatewayClient, part
 from latent_client.waiting import HOUR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Unavailable
@@ -56,9 +57,7 @@ from latent_core.wire.evaluation import EvalRequest, EvalRuns, KeptRun
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
-from latent_core.wire.search import SearchRequest, SearchResponse
 
-DEFAULT_URL: Final = "http://127.0.0.1:7801"
 DOCTOR_SECONDS: Final = 6 * HOUR
 """The answer arrives when the comparison ends. A client that gives up earlier cannot start another one meanwhile."""
 PAGE_PDF_SECONDS: Final = 10.0
@@ -66,7 +65,9 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 """The server then detects the type by the file name."""
 
 
-class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, SourceCalls, TransferCalls):
+class AsyncClient(
+    AccessCalls, JobCalls, ProcessingCalls, SearchCalls, SourceCalls, TransferCalls, GatewayClient
+):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 
     def __init__(
@@ -78,16 +79,9 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, SourceCalls, TransferC
         on_retry: OnRetry | None = None,
         data_dir: Path | None = None,
     ) -> None:
-        """``on_retry`` is called before a call is sent again: calls that may be repeated are, while the gateway is
-        not available, for at most ``timeout_seconds``. ``data_dir`` holds the list of synced folders; default
-        ``LLC_DATA_DIR``."""
-        self._transport = Transport(url, token, timeout_seconds, on_retry)
+        """As of every client; ``data_dir`` holds the list of synced folders, default ``LLC_DATA_DIR``."""
+        super().__init__(url, token, timeout_seconds=timeout_seconds, on_retry=on_retry)
         self._data_dir = data_dir
-
-    @property
-    def url(self) -> str:
-        """Address of the gateway, without a trailing slash."""
-        return str(self._transport.url).rstrip("/")
 
     @property
     def data_dir(self) -> Path:
@@ -96,15 +90,6 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, SourceCalls, TransferC
             given = os.environ.get("LLC_DATA_DIR") or "~/.latent"  # noqa: TID251
             self._data_dir = Path(given).expanduser()
         return self._data_dir
-
-    async def close(self) -> None:
-        await self._transport.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     # containers
 
@@ -371,30 +356,6 @@ class AsyncClient(AccessCalls, JobCalls, ProcessingCalls, SourceCalls, TransferC
         """The bytes behind a signed link, such as a hit's ``page_uri``."""
         response = await self._transport.fetch(link)
         return Blob(mime=response.headers.get("content-type", ""), content=response.content)
-
-    # search
-
-    async def search(self, request: SearchRequest) -> SearchResponse:
-        body = request.model_dump(mode="json", exclude_unset=True)
-        return await self._transport.ask(
-            SearchResponse, "POST", "/v1/containers/search", json=body, repeatable=True
-        )
-
-    async def doc_search(
-        self,
-        query: str,
-        formats: Collection[str] = (),
-        limit: int = 10,
-        *,
-        containers: Collection[str] = (),
-    ) -> SearchResponse:
-        """Search documents but no source code, by default in all readable containers."""
-        body: dict[str, Any] = {"query": query, "limit": limit}
-        body |= {"formats": sorted(formats)} if formats else {}
-        body |= {"containers": list(containers)} if containers else {}
-        return await self._transport.ask(
-            SearchResponse, "POST", "/v1/doc_search", json=body, repeatable=True
-        )
 
     # folders
 

@@ -9,10 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from latent_client.client import DEFAULT_URL, AsyncClient
+from latent_client.client import AsyncClient
 from latent_client.folder import ingest_file, sync_folder
 from latent_client.pages import export_pages
 from latent_client.recall import hybrid_search, retrieve_top_k, search_sources
+from latent_client.transport import DEFAULT_URL
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.web_address import is_loopback
 from latent_core.wire.base import PagedEnvelope
 
+DEFAULT_URL: Final = "http://127.0.0.1:7801"
 PAGE: Final = 200
 P = TypeVar("P", bound=PagedEnvelope)
 
@@ -224,7 +225,7 @@ def _given(query: Query | None) -> dict[str, str | int | list[str]]:
 
 
 class ClientCalls:
-    """Base of the mixins that ``AsyncClient`` consists of."""
+    """Base of the mixins that the clients consist of."""
 
     _transport: Transport
 
@@ -239,6 +240,36 @@ class ClientCalls:
             if page.next_cursor is None or page.next_cursor == cursor:
                 return
             cursor = page.next_cursor
+
+
+class GatewayClient(ClientCalls):
+    """The connection of a client. Use it as an async context manager, or ``close`` it."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        token: str | None = None,
+        *,
+        timeout_seconds: float = 60.0,
+        on_retry: OnRetry | None = None,
+    ) -> None:
+        """``on_retry`` is called before a call is sent again: calls that may be repeated are, while the gateway is
+        not available, for at most ``timeout_seconds``."""
+        self._transport = Transport(url, token, timeout_seconds, on_retry)
+
+    @property
+    def url(self) -> str:
+        """Address of the gateway, without a trailing slash."""
+        return str(self._transport.url).rstrip("/")
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
 
 
 def part(identifier: str) -> str:

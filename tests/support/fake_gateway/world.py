@@ -159,7 +159,11 @@ class World:
 
     def container(self, container_id: str) -> Manifest:
         if container_id not in self.manifests:
-            raise NotFound(f"container '{container_id}' does not exist, or you may not read it")
+            raise NotFound(
+                f"container '{container_id}' does not exist, or you may not read it; "
+                "/v1/containers/list names those that can",
+                container_id=container_id,
+            )
         return self.manifests[container_id]
 
     def contents(self, container_id: str) -> list[StoredDocument]:

@@ -8,12 +8,13 @@ import orjson
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.style import Style
 from rich.text import Text
 
-from latent_cli.chunks_output import place_of
 from latent_cli.options import Json, command_app, search_mode
-from latent_cli.output import amount, answers, emit, notes, safe
-from latent_cli.session import ask
+from latent_cli.output import amount, answers, can_link, emit, notes, safe
+from latent_cli.place_output import place_of
+from latent_cli.session import ask_by, search_client
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
 from latent_core.domain.table import header_above
@@ -46,9 +47,14 @@ def search(
     ] = "",
     *,
     containers: Annotated[
-        list[str],
-        typer.Option("--container", "-c", metavar="ID", help="Container to search; repeatable."),
-    ],
+        list[str] | None,
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="ID",
+            help="Container to search; repeatable. Default: all that the token may read.",
+        ),
+    ] = None,
     mode: Annotated[
         SearchMode | None,
         typer.Option(
@@ -126,12 +132,12 @@ def search(
 ) -> None:
     """Find passages in one or several containers."""
     fields: dict[str, Any] = {
-        "containers": containers,
         "query": query,
         "top_k": top_k,
         "dedup": dedup,
     }
     more = {
+        "containers": containers,
         "must_terms": must_terms,
         "regexes": regexes,
         "path_like": path_like,
@@ -149,13 +155,14 @@ def search(
     exact = {"min_score": min_score, "mark_weak": mark_weak}
     fields |= {name: value for name, value in exact.items() if value is not None}
     request = _request(fields)
-    answer = ask(lambda client: client.search(request))
+    answer = ask_by(search_client, lambda client: client.search(request))
     if as_json:
         emit(answer)
         return
     console = answers()
+    several, links = len(containers or ()) != 1, can_link()
     for rank, hit in enumerate(answer.hits, start=1):
-        show_hit(console, rank, hit, several=len(containers) > 1)
+        show_hit(console, rank, hit, several=several, links=links)
     for field, facet in answer.facets.items():
         console.print(Text(safe(facet_line(field, facet)), style="dim"))
     if answer.diagnostics is not None:
@@ -187,18 +194,20 @@ def _request(fields: dict[str, Any]) -> SearchRequest:
         raise Invalid(problems) from exc
 
 
-def show_hit(console: Console, rank: int, hit: Hit, *, several: bool) -> None:
+def show_hit(console: Console, rank: int, hit: Hit, *, several: bool, links: bool = False) -> None:
     where = f"{hit.container_id}: " if several else ""
     place = ", ".join(part for part in (hit.source_path, place_of(hit.place)) if part)
     style = "dim" if hit.weak else "bold"
-    console.print(Text.assemble(f"{rank}. ", (safe(hit.title), style), f"  {rating(hit)}"))
+    title = Text(safe(hit.title), style)
+    if links and hit.page_uri and hit.page_uri.startswith(("http://", "https://")):
+        title.stylize(Style(link=safe(hit.page_uri)))  # to the image of the page, for five minutes
+    console.print(Text.assemble(f"{rank}. ", title, f"  {rating(hit)}"))
     console.print(Text(f"   {safe(where + place)}", style="dim"))
     _print_neighbours(console, hit.before)
     console.print(marked(hit))
     _print_neighbours(console, hit.after)
     console.print(Text(f"   why: {safe('; '.join(map(reason, hit.why)))}", style="dim"))
     if hit.page_uri:
-        console.print(Text(f"   page: {safe(hit.page_uri)}", style="dim"), soft_wrap=True)
         opened = f"   open: latent open {hit.doc_id}/{hit.provenance.page or 1}"
         console.print(Text(opened, style="dim"))
     elif hit.page_image in PAGE_IMAGES:
