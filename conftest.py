@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Iterator
 
@@ -19,6 +20,17 @@ for _number in (signal.SIGINT, signal.SIGQUIT):
             _number,
             signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL,
         )
+
+# Looking through all that the tests and what they import create, again and again, is most of what their collection costs.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """All that is there now stays; what the tests create is looked through as ever."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
 
 pytest_plugins = ["tests.support.postgres"]
 

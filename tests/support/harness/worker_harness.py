@@ -48,7 +48,7 @@ from latent_workers.deps import Deps
 from latent_workers.embed import DocumentEmbedding, picture_reader
 from latent_workers.jobs.registry import handlers
 from latent_workers.publishing import Publisher
-from latent_workers.sandbox.pool import Sandbox
+from tests.support.harness.shared_sandbox import shared_sandbox
 from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql
 
@@ -276,19 +276,19 @@ async def open_deps(
     vectors = index if index is not None else await EdgeVectorIndex.open(folder / "vectors")
     stack = embedded_stack(settings, database, vectors, embedder, blobs)
     embedding = DocumentEmbedding(embedder, database, stack.metrics, picture_reader(stack))
+    sandbox = shared_sandbox()
     try:
-        async with Sandbox(children=1) as sandbox:
-            await founding.create(
-                database,
-                vectors,
-                stack.blobs,
-                embedder,
-                manifest,
-                principal="local:you",
-                request_id=None,
-            )
-            publishing = Publisher(database, lease_seconds=settings.lease_seconds)
-            yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)
+        await founding.create(
+            database,
+            vectors,
+            stack.blobs,
+            embedder,
+            manifest,
+            principal="local:you",
+            request_id=None,
+        )
+        publishing = Publisher(database, lease_seconds=settings.lease_seconds)
+        yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)
     finally:
         await embedding.close()
         await vectors.close()

@@ -171,12 +171,13 @@ def test_no_line_of_the_standard_library_is_lost() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.py", "a.ts", "a.go", "a.c", "a.yaml", "a.json"])
-async def test_the_sandbox_gives_what_the_parser_gives(name: str, tmp_path: Path) -> None:
+async def test_the_sandbox_gives_what_the_parser_gives(
+    sandbox: Sandbox, name: str, tmp_path: Path
+) -> None:
     source = '{"k": [1, 2], "größe": {"a": "😀"}}' if name[2:] in ("yaml", "json") else "x = 1\ny"
     path = tmp_path / name
     path.write_text(source, encoding="utf-8")
-    async with Sandbox(children=1) as sandbox:
-        parsed = await parse_file(sandbox, path, name=name, source_type=PARSERS[name][0])
+    parsed = await parse_file(sandbox, path, name=name, source_type=PARSERS[name][0])
     assert parsed == ingested(source.encode(), name)[0]
     assert parsed.blocks
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ from latent_workers.render.run import RenderedPage, render
 from latent_workers.sandbox.pool import Sandbox
 
 ORIENTATION = 0x0112
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def striped(mode: str = "RGB", size: tuple[int, int] = (120, 80)) -> Image.Image:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ from latent_workers.parse.run import read_records
 from latent_workers.parse.structured import jsonl
 from latent_workers.parse.structured.jsonl import Record, RecordBatch, RecordFailure
 from latent_workers.sandbox.pool import Sandbox
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def read(path: Path, **cursor: Any) -> RecordBatch:

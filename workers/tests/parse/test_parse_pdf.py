@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,6 @@ from latent_workers.sandbox.pool import Sandbox
 
 pymupdf: Any = mupdf.load()
 Write = Callable[[Any], None]
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def make(path: Path, *pages: str, **saved: Any) -> Path:

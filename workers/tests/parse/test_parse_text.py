@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +22,6 @@ from latent_workers.sandbox.pool import Sandbox
 
 anything = st.text(st.characters(codec="utf-8"), max_size=300)
 lined = st.lists(st.sampled_from(["", " ", "word", "two words", "é中\u2028x", "\t"]), max_size=12)
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def source(data: bytes, source_type: SourceType = SourceType.TEXT) -> SourceFile:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -375,12 +374,6 @@ def test_any_bytes_become_storable_text(data: bytes, charset: str | None) -> Non
 
 
 # --- pages that mean harm ----------------------------------------------------------------------
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,6 @@ from latent_workers.sandbox.pool import Sandbox
 
 pymupdf: Any = mupdf.load()
 SMALL = RenderOptions(dpi=50)
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def laid_out(

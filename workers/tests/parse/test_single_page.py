@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,6 @@ from latent_workers.render.run import page_pdf
 from latent_workers.sandbox.pool import Sandbox
 
 pymupdf: Any = mupdf.load()
-
-
-@pytest.fixture
-async def sandbox() -> AsyncIterator[Sandbox]:
-    async with Sandbox(children=1) as sandbox:
-        yield sandbox
 
 
 def book(path: Path, pages: int = 3, **saved: Any) -> Path:
