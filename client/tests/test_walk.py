@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -135,6 +136,128 @@ def test_rules_mean_what_git_takes_them_to_mean(
     tree = [f"--work-tree={folder}", "ls-files", "-z", "-o", "--exclude-from=.latentignore"]
     listed = subprocess.run([*git, *tree], check=True, capture_output=True, text=True, cwd=folder)
     assert paths(folder) == sorted(set(listed.stdout.split("\0")) - {"", ".latentignore"})
+
+
+_FEW_RULES = st.lists(_RULES, max_size=3)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A work tree whose ``core.excludesFile`` is beside it."""
+    if shutil.which("git") is None:
+        pytest.skip("compares with git, which is not installed")
+    folder = tmp_path_factory.mktemp("parent") / "repository"
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    config = ["git", "-C", str(folder), "config", "core.excludesFile", str(folder.parent / "user")]
+    subprocess.run(config, check=True)
+    return folder
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@example(["a/a/c.md", "a/b/d.py"], [], ["!/a/b/d.py", "b/"], ["a/a"], ["*.md"])
+@given(st.lists(_PATHS, min_size=1, max_size=6), *[_FEW_RULES] * 4)
+def test_git_and_the_walk_ignore_the_same_files(
+    repository: Path,
+    file_paths: list[str],
+    top: list[str],
+    nearer: list[str],
+    exclude: list[str],
+    of_user: list[str],
+) -> None:
+    folder = repository
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != ".git":
+            shutil.rmtree(entry)
+        elif entry.is_file():
+            entry.unlink()
+    make(folder, "a/c.md", *file_paths)
+    rules = {
+        folder / ".gitignore": top,
+        folder / "a" / ".gitignore": nearer,
+        folder / ".git" / "info" / "exclude": exclude,
+        folder.parent / "user": of_user,
+    }
+    for file, lines in rules.items():
+        file.write_text("\n".join(lines), encoding="utf-8")
+    command = ["git", "ls-files", "-z", "-o", "--exclude-standard"]
+    hidden = subprocess.run(["git", "check-ignore", "-q", "a"], check=False, cwd=folder)
+    # A folder that git ignores is read if it is the one to sync.
+    for root in (folder, *([folder / "a"] if hidden.returncode else [])):
+        listed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root)
+        expected = sorted(set(listed.stdout.split("\0")) - {""})
+        ours = paths(root)
+        tree = Tree(root)
+        assert [p for p in ours if ".gitignore" not in p] == [
+            p for p in expected if ".gitignore" not in p
+        ]
+        assert not any(tree.ignores(path) for path in ours)
+
+
+def test_gitignore_is_read_without_a_repository_and_a_latentignore_overrides_it(
+    tmp_path: Path,
+) -> None:
+    make(tmp_path, "data/a.md", "data/notes/b.md", "data/notes/c.tmp2", "sub/d.md", "sub/e.md")
+    (tmp_path / ".gitignore").write_text("data/\n*.tmp2\n!build/\n", encoding="utf-8")
+    (tmp_path / "sub" / ".gitignore").write_text("d.md\n", encoding="utf-8")
+    make(tmp_path, "build/out.md")
+    assert [p for p in paths(tmp_path) if ".gitignore" not in p] == ["sub/e.md"]
+    (tmp_path / ".latentignore").write_text("!data/notes/\n!sub/d.md\n", encoding="utf-8")
+    assert [p for p in paths(tmp_path) if ".gitignore" not in p] == [
+        "data/notes/b.md",
+        "sub/d.md",
+        "sub/e.md",
+    ]
+
+
+def test_a_linked_work_tree_has_the_excludes_of_its_repository(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    (repository / ".git" / "info").mkdir(parents=True)
+    (repository / ".git" / "info" / "exclude").write_text("private/\n", encoding="utf-8")
+    linked = repository / ".git" / "worktrees" / "tree"
+    linked.mkdir(parents=True)
+    (linked / "commondir").write_text("../..\n", encoding="utf-8")
+    make(tmp_path / "tree", "a.md", "private/b.md")
+    (tmp_path / "tree" / ".git").write_text(f"gitdir: {linked}\n", encoding="utf-8")
+    assert paths(tmp_path / "tree") == ["a.md"]
+
+
+def test_a_negation_reaches_into_a_folder_that_the_defaults_ignore(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        "vendor/our-fork/a.go", "vendor/our-fork/vendor/b.go", "vendor/other/c.go", "vendor/d.go",
+        "packages/one/node_modules/ours/e.js", "packages/one/node_modules/theirs/f.js",
+        "node_modules/ours/g.js",
+    )  # fmt: skip
+    rules = "!vendor/our-fork/\n!packages/*/node_modules/ours/**\n"
+    (tmp_path / ".latentignore").write_text(rules, encoding="utf-8")
+    taken = ["packages/one/node_modules/ours/e.js", "vendor/our-fork/a.go"]
+    assert paths(tmp_path) == taken
+    tree = Tree(tmp_path)
+    assert [p for p in ("vendor/d.go", "vendor/other/c.go", *taken) if not tree.ignores(p)] == taken
+
+
+def test_nested_checkouts_are_read_only_when_they_are_named(tmp_path: Path) -> None:
+    make(
+        tmp_path,
+        "a.md", "module/b.md", "linked/c.md", "named/d.md", ".worktrees/x/e.md",
+        ".claude/worktrees/y/f.md", ".claude/notes.md",
+    )  # fmt: skip
+    for checkout in ("module", "named"):
+        (tmp_path / checkout / ".git").mkdir()
+    for tree in ("linked", ".worktrees/x", ".claude/worktrees/y"):
+        (tmp_path / tree / ".git").write_text("gitdir: /nowhere\n", encoding="utf-8")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".latentignore").write_text("!named/\n!.worktrees/x/\n", encoding="utf-8")
+    found = walk(tmp_path)
+    taken = [".claude/notes.md", ".worktrees/x/e.md", "a.md", "named/d.md"]
+    assert [file.path for file in found.files] == taken
+    assert found.checkouts == ["linked/", "module/"]
+    tree = Tree(tmp_path)
+    assert not any(tree.ignores(path) for path in taken)
+    assert all(tree.ignores(path) for path in ("module/b.md", "linked/c.md", ".git/config"))
+    assert paths(tmp_path / "module") == ["b.md"]
 
 
 @settings(

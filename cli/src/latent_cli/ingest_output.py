@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePosixPath
+from typing import Final
 
 from rich.console import Console
 
@@ -14,11 +15,24 @@ from latent_cli.output import amount, safe
 from latent_client import FolderReport
 from latent_core.domain.job import JobState
 
+MAX_SHOWN: Final = 5
+"""Nested checkouts."""
+
 
 def show_report(console: Console, report: IngestReport) -> None:
     for folder in report.folders:
         for skipped in folder.skipped:
             console.print(safe(f"skipped: {skipped.path}: {skipped.reason}"))
+        if folder.checkouts:
+            shown = ", ".join(folder.checkouts[:MAX_SHOWN])
+            more = len(folder.checkouts) - MAX_SHOWN
+            tail = f" and {more} more" if more > 0 else ""
+            console.print(
+                safe(
+                    f"note: nested checkouts are not read: {shown}{tail}; "
+                    f"!{folder.checkouts[0]} in .latentignore reads one"
+                )
+            )
         if folder.notice:
             console.print(safe(f"note: {folder.notice}"))
         console.print(safe(f"{folder.root}: {', '.join(_summary_parts(folder))}"))
@@ -42,7 +56,7 @@ def _summary_parts(folder: FolderReport) -> Iterator[str]:
     if folder.skipped:
         yield f"{len(folder.skipped)} skipped"
     if folder.ignored:
-        yield f"{folder.ignored} ignored by the defaults or .latentignore (--json names them)"
+        yield f"{folder.ignored} ignored by the defaults, .gitignore or .latentignore (--json names them)"
 
 
 def by_type(report: IngestReport) -> list[str]:

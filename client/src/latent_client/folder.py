@@ -92,7 +92,9 @@ class FolderReport(BaseModel):
     """Announced files, without ignored and skipped ones."""
     ignored: int
     ignored_paths: list[str] = []
-    """The first thousand paths that the defaults or a ``.latentignore`` exclude; folders end in a slash."""
+    """The first thousand paths that the defaults, git or a ``.latentignore`` exclude; folders end in a slash."""
+    checkouts: list[str] = []
+    """Nested repositories and work trees, which are not read."""
     unchanged: int = 0
     open_jobs: list[int] = []
     """Jobs of unchanged files that an earlier run sent and that are not searchable yet."""
@@ -247,7 +249,7 @@ class _OpenedFolder:
         skipped_files = len(found.skipped) + len(found.files)
         raise Invalid(
             f"{self.folder} contains no readable document "
-            f"({skipped_files} skipped, {found.ignored} ignored by the defaults or .latentignore)",
+            f"({skipped_files} skipped, {found.ignored} ignored by the defaults, .gitignore or .latentignore)",
             skipped=[f"{s.path}: {s.reason}" for s in found.skipped[:20]],
         )
 
@@ -303,6 +305,7 @@ class _Sync:
             files=len(self._files),
             ignored=self._found.ignored,
             ignored_paths=sorted(self._found.ignored_paths),
+            checkouts=self._found.checkouts,
             unchanged=0 if rebuild else verdict.unchanged,
             open_jobs=[] if rebuild else verdict.open_jobs,
             added=added,

@@ -21,7 +21,7 @@ from watchfiles import awatch
 
 from latent_client.client import AsyncClient
 from latent_client.folder import FolderReport, OnFolder, SyncConsent, sync_folder
-from latent_client.ignore import IGNORE_FILE, Tree
+from latent_client.ignore import RULE_FILES, Tree
 from latent_client.waiting import HOUR
 from latent_core.domain.errors import Invalid, LatentError
 from latent_core.domain.job import JobState, JobView
@@ -171,7 +171,7 @@ class _Watch:
         tree = Tree(self._root)
         for number, path in enumerate(paths):
             relative = os.path.relpath(path, self._root).replace(os.sep, "/")
-            if number >= MAX_JUDGED or relative.rpartition("/")[2] == IGNORE_FILE:
+            if number >= MAX_JUDGED or relative.rpartition("/")[2] in RULE_FILES:
                 return True
             try:
                 if relative != "." and not tree.ignores(relative):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from latent_client.files import is_text, unreadable
-from latent_client.ignore import IgnoreRules, default_rules
+from latent_client.ignore import GIT, IgnoreRules, Judgement, rules_of
 from latent_core.domain.errors import Invalid
 
 MAX_FILES: Final = 200_000
@@ -54,6 +54,8 @@ class Walk:
     """Number of files and folders that the ignore rules exclude."""
     ignored_paths: list[str] = field(default_factory=list)
     """The first thousand of them. Folders end in a slash; their content is not counted."""
+    checkouts: list[str] = field(default_factory=list)
+    """Folders with a repository or work tree of their own, among the ignored ones."""
     complete: bool = True
     """False if a folder could not be read: missing files may still exist."""
 
@@ -65,7 +67,7 @@ def walk(folder: Path, *, max_files: int = MAX_FILES) -> Walk:
         entries = _entries(walker.root)
     except OSError as exc:
         raise unreadable(folder, exc) from exc
-    walker.visit(walker.root, entries, "", default_rules(), 0)
+    walker.visit(entries, "", rules_of(walker.root), 0)
     walker.attach_sidecars()
     walker.found.files.sort(key=lambda file: file.path)
     walker.found.skipped.sort(key=lambda skipped: skipped.path)
@@ -80,23 +82,19 @@ class _Walker:
         self._max_files = max_files
 
     def visit(
-        self,
-        folder: Path,
-        entries: Iterable[os.DirEntry[str]],
-        base: str,
-        above: IgnoreRules,
-        depth: int,
+        self, entries: Iterable[os.DirEntry[str]], base: str, rules: IgnoreRules, depth: int
     ) -> None:
-        rules = above.within(folder, base)
         for entry in entries:
             path = base + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             if not is_text(path):
                 self._skip(path, "its name is not valid UTF-8")
-            elif rules.ignores(path, folder=is_folder):
+                continue
+            judged = rules.judge(path, folder=is_folder)
+            if judged is Judgement.IGNORED:
                 self._ignore(path + "/" if is_folder else path)
             elif is_folder:
-                self._descend(Path(entry.path), path, rules, depth + 1)
+                self._descend(Path(entry.path), path, rules, judged, depth + 1)
             else:
                 self._file(entry, path)
 
@@ -105,7 +103,9 @@ class _Walker:
         if len(self.found.ignored_paths) < MAX_IGNORED_NAMED:
             self.found.ignored_paths.append(path)
 
-    def _descend(self, folder: Path, path: str, rules: IgnoreRules, depth: int) -> None:
+    def _descend(
+        self, folder: Path, path: str, above: IgnoreRules, judged: Judgement, depth: int
+    ) -> None:
         if depth > MAX_DEPTH:
             self._miss(path, f"nested deeper than {MAX_DEPTH} folders")
             return
@@ -114,7 +114,11 @@ class _Walker:
         except OSError as exc:
             self._miss(path, f"cannot be read: {exc.strerror or exc}")
             return
-        self.visit(folder, entries, path + "/", rules, depth)
+        if judged is Judgement.INCLUDED and any(entry.name == GIT for entry in entries):
+            self._ignore(path + "/")
+            self.found.checkouts.append(path + "/")
+            return
+        self.visit(entries, path + "/", above.within(folder, path + "/", judged), depth)
 
     def _file(self, entry: os.DirEntry[str], path: str) -> None:
         try:

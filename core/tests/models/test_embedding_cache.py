@@ -92,6 +92,29 @@ async def test_the_same_text_twice_in_a_call_is_embedded_once(
     assert np.array_equal(matrix, HASHED.vectors(["a", "b", "a", "a"]))
 
 
+async def test_calls_at_the_same_time_request_each_text_once(
+    cached: CachedEmbedding, embedder: CountingEmbedderStub
+) -> None:
+    shared = [f"worktree {n}" for n in range(20)]
+    calls = [[*shared[n:], *shared[:n], f"own {n}"] for n in range(10)]
+    batches = await asyncio.gather(*(cached.embed(texts) for texts in calls))
+    assert len(embedder.embedded_texts) == len(set(embedder.embedded_texts)) == 30
+    assert sum(batch.hits for batch in batches) == 10 * 21 - 30
+    for texts, batch in zip(calls, batches, strict=True):
+        assert np.array_equal(batch.matrix, HASHED.vectors(texts))
+
+
+async def test_a_call_makes_what_a_failed_one_promised(
+    cached: CachedEmbedding, embedder: CountingEmbedderStub
+) -> None:
+    embedder.fails_on = "broken"
+    failing = cached.embed(["shared", "broken"])
+    results = await asyncio.gather(failing, cached.embed(["shared"]), return_exceptions=True)
+    assert isinstance(results[0], Unavailable)
+    assert isinstance(results[1], tuple)
+    assert np.array_equal(results[1].matrix, HASHED.vectors(["shared"]))
+
+
 async def test_no_texts_give_no_rows(cached: CachedEmbedding) -> None:
     assert (await cached.embed([])).matrix.shape == (0, DIMS)
 

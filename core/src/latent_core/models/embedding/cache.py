@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher, Checkpoint
+from latent_core.models.embedding.in_flight import InFlight
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
 from latent_core.models.embedding.port import TokenMetered, images_a_request
 from latent_core.runtime.tasks import all_or_first_failure
@@ -34,6 +35,14 @@ class EmbeddingBatch(NamedTuple):
     """Tokens of the others, if the embedder counts them (a server does)."""
 
 
+class _MadeVectors(NamedTuple):
+    vectors: dict[Sha256, Vector]
+    """Without those of skipped pictures."""
+    requested: int
+    """Texts and pictures that were not in the cache."""
+    tokens: int
+
+
 class CachedEmbedding:
     """Embeds each text and picture that is not cached once: texts through the batcher, pictures concurrently."""
 
@@ -41,6 +50,7 @@ class CachedEmbedding:
         self._batcher = batcher
         self._db = db
         self._read = read_picture
+        self._in_flight = InFlight()
 
     async def embed(
         self,
@@ -67,8 +77,34 @@ class CachedEmbedding:
         checkpoint: Checkpoint | None,
         skipped_images: SkippedImages | None,
     ) -> EmbeddingBatch:
+        """Texts that a concurrent call embeds are not requested again: they count as hits."""
         hashes = [_hash(piece) for piece in pieces]
         distinct = dict(zip(hashes, pieces, strict=True))
+        vectors: dict[Sha256, Vector] = {}
+        hits = tokens = 0
+        left = distinct
+        while left:
+            async with self._in_flight.claimed(left) as claim:
+                made = await self._made(claim.own, checkpoint, skipped_images)
+                claim.resolve(made.vectors)
+            vectors |= made.vectors
+            hits += sum(piece_hash in claim.own for piece_hash in hashes) - made.requested
+            tokens += made.tokens
+            others = await self._in_flight.wait(claim.others, checkpoint)
+            hits += sum(piece_hash in others for piece_hash in hashes)
+            vectors |= others
+            # Those of a call that failed: this one embeds them itself.
+            left = {hash_: left[hash_] for hash_ in claim.others if hash_ not in others}
+        none = np.zeros(self._batcher.embedder.model.dims, np.float32)
+        matrix = np.stack([vectors.get(hash_, none) for hash_ in hashes])
+        return EmbeddingBatch(matrix, hits, tokens)
+
+    async def _made(
+        self,
+        distinct: Mapping[Sha256, Piece],
+        checkpoint: Checkpoint | None,
+        skipped_images: SkippedImages | None,
+    ) -> _MadeVectors:
         async with self._db.reading() as conn:
             vectors = await embedding_cache.find(conn, self._space, list(distinct))
         if skipped_images is not None:
@@ -86,10 +122,8 @@ class CachedEmbedding:
             vectors.update(zip(texts_by_hash, made, strict=True))
         seen = await self._pictures(pictures, checkpoint, skipped_images)
         vectors |= seen
-        none = np.zeros(self._batcher.embedder.model.dims, np.float32)
-        matrix = np.stack([vectors.get(hash_, none) for hash_ in hashes])
         tokens = self._tokens(list(texts.values()), len(seen))
-        return EmbeddingBatch(matrix, len(pieces) - len(missing), tokens)
+        return _MadeVectors(vectors, len(missing), tokens)
 
     async def _pictures(
         self,
