@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak wheels test-install
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -146,7 +146,20 @@ wheels: setup  ## build wheels and source archive into OUT=<folder>
 
 test-install: setup  ## install from WHEELS=<folder> as a user would, run the smoke outside the checkout, look for missing wheels
 	@[ -n "$(WHEELS)" ] || { echo "name the folder of make wheels: make test-install WHEELS=…"; exit 2; }
-	$(BIN)/python -m scripts.install_trial "$(WHEELS)"
+	$(BIN)/python -m scripts.install_trial "$(WHEELS)" $(TRIAL)
+
+sbom:  ## what an install from WHEELS=<folder> holds, as CycloneDX, into OUT=<folder>
+	@[ -n "$(WHEELS)" ] && [ -n "$(OUT)" ] || { echo "name two folders: make sbom WHEELS=… OUT=…"; exit 2; }
+	rm -rf build/sbom && $(PYTHON) -m venv build/sbom/tool && $(PYTHON) -m venv --without-pip build/sbom/installed
+	build/sbom/tool/bin/pip install --quiet --disable-pip-version-check "cyclonedx-bom>=7,<8" "pip>=24"
+	build/sbom/tool/bin/pip --python build/sbom/installed/bin/python install --quiet --disable-pip-version-check \
+		--find-links "$(WHEELS)" "$(WHEELS)"/latent_containers-*.whl
+	mkdir -p "$(OUT)"
+	build/sbom/tool/bin/cyclonedx-py environment --output-reproducible --output-format JSON \
+		--output-file "$(OUT)/latent-containers.cdx.json" build/sbom/installed/bin/python
+
+release-check:  ## whether TAG=v… , the version and the changelog agree
+	@$(PYTHON) -m scripts.release check "$(TAG)"
 
 # What an image holds: of requirements.lock, what its packages need. By stdin come the command line's own needs, and
 # what servers and traces need (latent-core[servers,otel]).

@@ -90,7 +90,7 @@ class Environment:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Install the built wheels and try them")
     parser.add_argument("wheels", type=Path, metavar="WHEELS")
-    parser.add_argument("--python", default="python3.11")
+    parser.add_argument("--python", default="python3.11", help="which one makes the environment")
     parser.add_argument("--without-resolving", action="store_true")
     given = parser.parse_args()
     wheels = given.wheels.resolve()

@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import subprocess
 import sys
 import tarfile
@@ -15,15 +16,17 @@ from collections.abc import Iterator
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 from latent_core import __version__
 from latent_core.models.embedding import minilm
 from latent_gateway.console import view
-from scripts import data_wheels, install_trial
+from scripts import data_wheels, install_trial, release
 from tests.support import REPOSITORY
 
 MEMBERS = ("core", "mcp-server", "workers", "client", "cli")
@@ -291,3 +294,59 @@ def test_a_resolution_that_fails_for_another_reason_is_an_error(tmp_path: Path) 
     (tmp_path / f"latent_containers-{__version__}-py3-none-any.whl").touch()
     with pytest.raises(install_trial.Failed, match="no connection"):
         install_trial.missing(uv, tmp_path, "aarch64-apple-darwin", "3.14")
+
+
+def workflow() -> dict[str, Any]:
+    text = (REPOSITORY / ".github" / "workflows" / "release.yml").read_text("utf-8")
+    read: dict[str, Any] = yaml.safe_load(text)
+    return read
+
+
+def test_every_command_of_ours_in_the_release_workflow_exists() -> None:
+    commands = [s["run"] for job in workflow()["jobs"].values() for s in job["steps"] if "run" in s]
+    makefile = (REPOSITORY / "Makefile").read_text("utf-8")
+    targets = {
+        name for line in commands for name in re.findall(r"^make ([\w-]+)", line, re.MULTILINE)
+    }
+    assert {"check", "wheels", "test-install", "sbom", "release-check"} <= targets
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    modules = {m for line in commands for m in re.findall(r"python -m (scripts\.\w+)", line)}
+    assert modules == {"scripts.release"}
+
+
+def test_a_release_publishes_only_what_was_tried_and_images_of_both_architectures() -> None:
+    jobs = workflow()["jobs"]
+    assert workflow()["permissions"] == {"contents": "read"}
+    assert set(jobs["publish"]["needs"]) == {"wheels", "macos", "images"}
+    assert "id-token" not in {
+        p for name, job in jobs.items() if name != "publish" for p in job.get("permissions", {})
+    }
+    legs = jobs["images"]["strategy"]["matrix"]["include"]
+    assert {(leg["image"], leg["arch"]) for leg in legs} == {
+        (image, arch) for image in ("gateway", "worker") for arch in ("amd64", "arm64")
+    }
+    assert all((REPOSITORY / leg["file"]).is_file() for leg in legs)
+
+
+def test_the_changelog_has_a_section_of_this_version() -> None:
+    source = (REPOSITORY / "core" / "src" / "latent_core" / "__init__.py").read_text("utf-8")
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
+    notes = release.checked(f"v{__version__}", source, changelog)
+    assert notes
+    assert "## [0.1.0]" not in notes
+
+
+@pytest.mark.parametrize(
+    ("tag", "changelog", "cause"),
+    [
+        ("v1.0.1", "## [1.0.0]\nNews.\n", "the tag is v1.0.1, and the code is version 1.0.0"),
+        ("1.0.0", "## [1.0.0]\nNews.\n", "the tag is 1.0.0"),
+        ("v1.0.0", "## [1.0.0]\n\n## [0.9.0]\nOld.\n", "no section"),
+        ("v1.0.0", "## [1.0.01]\nNews.\n", "no section"),
+    ],
+)
+def test_a_tag_that_does_not_fit_version_and_changelog_is_refused(
+    tag: str, changelog: str, cause: str
+) -> None:
+    with pytest.raises(release.Refused, match=re.escape(cause)):
+        release.checked(tag, '__version__ = "1.0.0"\n', changelog)

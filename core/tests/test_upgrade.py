@@ -1,4 +1,4 @@
-"""What the revision before this one stored is whole and usable after the migration to this one."""
+"""What the revision before this one and the first one stored is whole and usable after the migration to this one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+import pytest
 from psycopg.sql import SQL, Identifier
 
 from latent_core.bm25.bm25 import PostgresKeywordIndex
@@ -19,8 +20,9 @@ from latent_core.db.transfer import archives
 from latent_core.db.transfer.archives import ArchiveKind
 from latent_core.domain.ids import document_id
 
-DUMP: Final = Path(__file__).parents[2] / "tests" / "data" / "previous_revision.sql"
-"""Authorship by ``make revision-dump`` before the newest revision was made."""
+DATA: Final = Path(__file__).parents[2] / "tests" / "data"
+DUMPS: Final = ("previous_revision.sql", "initial_revision.sql")
+"""Of the revision before the newest one (``make revision-dump``), and of the oldest one that can be migrated."""
 LAMP: Final = document_id("museum", "file:///museum/lamp.md")
 MOVED: Final[dict[str, set[str]]] = {"tokens": {"scopes"}}
 """Columns that the newest revision takes away or changes, by table; what replaces them has its own test."""
@@ -35,9 +37,14 @@ WHERE table_schema = 'public' ORDER BY table_name, column_name
 """
 
 
-def load(dsn: str) -> None:
+@pytest.fixture(params=DUMPS)
+def dump(request: pytest.FixtureRequest) -> Path:
+    return DATA / str(request.param)
+
+
+def load(dsn: str, dump: Path) -> None:
     with psycopg.connect(dsn) as conn:
-        conn.execute(DUMP.read_bytes())
+        conn.execute(dump.read_bytes())
 
 
 def stored(dsn: str) -> dict[str, list[dict[str, Any]]]:
@@ -63,9 +70,9 @@ def comparable(found: list[dict[str, Any]], columns: set[str]) -> list[str]:
 
 
 async def test_rows_of_the_previous_revision_are_unchanged_after_the_migration(
-    empty_dsn: str,
+    empty_dsn: str, dump: Path
 ) -> None:
-    await asyncio.to_thread(load, empty_dsn)
+    await asyncio.to_thread(load, empty_dsn, dump)
     before = await asyncio.to_thread(stored, empty_dsn)
     assert {"containers", "documents", "chunks", "jobs", "tokens", "archives"} <= before.keys()
 
@@ -78,16 +85,20 @@ async def test_rows_of_the_previous_revision_are_unchanged_after_the_migration(
         assert comparable(after[table], columns) == comparable(found, columns), table
 
 
-async def test_a_migrated_database_has_the_columns_of_a_new_one(empty_dsn: str, dsn: str) -> None:
-    await asyncio.to_thread(load, empty_dsn)
+async def test_a_migrated_database_has_the_columns_of_a_new_one(
+    empty_dsn: str, dsn: str, dump: Path
+) -> None:
+    await asyncio.to_thread(load, empty_dsn, dump)
     await migrate(empty_dsn)
     assert await asyncio.to_thread(columns_of, empty_dsn) == await asyncio.to_thread(
         columns_of, dsn
     )
 
 
-async def test_a_migrated_container_is_listed_searched_and_restorable(empty_dsn: str) -> None:
-    await asyncio.to_thread(load, empty_dsn)
+async def test_a_migrated_container_is_listed_searched_and_restorable(
+    empty_dsn: str, dump: Path
+) -> None:
+    await asyncio.to_thread(load, empty_dsn, dump)
     await migrate(empty_dsn)
     async with await Database.open(empty_dsn, name="test") as database:
         async with database.transaction() as conn:
@@ -106,7 +117,7 @@ async def test_a_migrated_container_is_listed_searched_and_restorable(empty_dsn:
 
 
 async def test_tokens_of_the_previous_revision_keep_their_rights_and_gain_none(
-    empty_dsn: str,
+    empty_dsn: str, dump: Path
 ) -> None:
     def add() -> None:
         with psycopg.connect(empty_dsn) as conn:
@@ -116,7 +127,7 @@ async def test_tokens_of_the_previous_revision_keep_their_rights_and_gain_none(
                 " (sha256('2'), 'agent:b', 'b', '{ingest}', NULL, 'local:you')"
             )
 
-    await asyncio.to_thread(load, empty_dsn)
+    await asyncio.to_thread(load, empty_dsn, dump)
     await asyncio.to_thread(add)
     await migrate(empty_dsn)
     after = (await asyncio.to_thread(stored, empty_dsn))["tokens"]

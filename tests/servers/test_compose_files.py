@@ -462,8 +462,10 @@ def test_the_gateways_image_has_no_parser() -> None:
 
 
 def test_actions_are_pinned_by_hash_and_both_stacks_are_run() -> None:
-    text = (REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8")
-    for used in re.findall(r"uses: (\S+)", text):
+    workflows = REPOSITORY / ".github" / "workflows"
+    text = (workflows / "ci.yml").read_text("utf-8")
+    released = (workflows / "release.yml").read_text("utf-8")
+    for used in re.findall(r"uses: (\S+)", text + released):
         assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40}", used), used
     for command in (
         "bash .ci/run",
