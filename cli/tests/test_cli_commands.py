@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import orjson
 import pytest
 
+from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.session import API_REMEDY
-from latent_core.domain.job import JobKind, JobState
+from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.domain.manifest.model import Fusion, Manifest
 from latent_gateway.auth import access
 from tests.support.fake_gateway.gateway import FakeGateway
@@ -544,3 +546,56 @@ def test_an_unknown_container_is_answered_with_the_nearest_name(
     assert "; there are: notes\n" in latent("search", "lamp", "-c", "vault").err
     gateway.manifests.clear()
     assert "none yet: latent container create ID" in latent("search", "lamp", "-c", "vault").err
+
+
+def test_internal_jobs_are_listed_on_request(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.hold_jobs = True
+    for kind in JobKind:
+        gateway.enqueue(kind, "notes")
+    shown = {job["kind"] for job in latent("jobs", "list", "--json").json["jobs"]}
+    assert shown == {kind.value for kind in frozenset(JobKind) - INTERNAL_KINDS}
+    assert {"purge", "dedup", "render"}.isdisjoint(shown)
+    every = latent("jobs", "list", "--internal", "--json").json["jobs"]
+    assert len(every) == len(JobKind)
+    listed = latent("jobs", "list", "-c", "notes").out
+    assert "ingest" in listed
+    assert "purge" not in listed
+
+
+def test_a_list_names_the_failed_jobs_that_it_hides(latent: Latent, gateway: FakeGateway) -> None:
+    gateway.hold_jobs = True
+    job = gateway.enqueue(JobKind.PURGE, "notes")
+    gateway.finish(job.job_id, JobState.FAILED)
+    assert "1 internal job failed; --internal lists them" in latent("jobs", "list").err
+
+
+@pytest.mark.parametrize("moment", ["show_folder", "show"])
+def test_an_interrupted_ingest_says_that_jobs_continue(
+    moment: str, latent: Latent, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.hold_jobs = True
+
+    def interrupt(_bars: IngestBars, _progress: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(IngestBars, moment, interrupt)
+    result = latent("ingest", museum, "-c", "notes", "--wait")
+    assert (result.code, result.out) == (1, "")
+    assert "interrupted; " in result.err
+    assert "jobs continue" in result.err or "jobs of files that were sent continue" in result.err
+    assert "`latent jobs list -c notes` shows them" in result.err
+    assert ("run the same command again" in result.err) is (moment == "show_folder")
+
+
+def test_an_interrupted_wait_names_the_job(
+    latent: Latent, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.hold_jobs = True
+
+    def interrupt(_bars: JobsBar, _progress: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(JobsBar, "show", interrupt)
+    result = latent("container", "delete", "notes", "--yes", "--wait")
+    assert result.code == 1
+    assert re.search(r"interrupted; job (\d+) continues; `latent jobs watch \1`", result.err)

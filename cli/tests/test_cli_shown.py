@@ -11,14 +11,17 @@ import pytest
 import typer
 from rich.console import Console
 
-from latent_cli import jobs_output
+from latent_cli import jobs_output, progress
 from latent_cli.commands import export, import_
 from latent_cli.commands.search import marked, others, place_of, rating, show_hit
 from latent_cli.jobs_output import about, named
 from latent_cli.output import can_link, moment, safe, size
+from latent_cli.progress import IngestBars, JobsBar
+from latent_client.folder import FolderProgress
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
+from tests.support.clock import FakeClock
 from tests.support.fake_gateway.fake_search import find
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
@@ -225,3 +228,37 @@ def test_links_are_shown_by_terminals_that_are_known_to_hide_them(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
     assert can_link() is expected
+
+
+def test_bars_show_the_rate_and_the_last_file() -> None:
+    console = Console(width=160, color_system=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "notes", lambda: console)
+        bars = IngestBars()
+        clock = FakeClock()
+        bars._progress.get_time = clock.clock
+        long = "deep/" * 20 + "lamp.md"
+        for done in (1, 2, 3):
+            clock.now += 0.5
+            bars.show_folder(FolderProgress(stage="upload", done=done, total=8, path=long))
+        with console.capture() as shown:
+            console.print(bars._progress)
+    (last,) = shown.get().splitlines()
+    assert "files sent" in last
+    assert "3/8" in last
+    assert "2/s" in last
+    assert "…" in last
+    assert last.rstrip().endswith("deep/deep/lamp.md")
+
+
+def test_an_import_shows_the_bytes_that_are_sent(
+    latent: Latent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "art.zst"
+    file.write_bytes(b"x" * 600_000)
+    seen: list[tuple[object, ...]] = []
+    monkeypatch.setattr(JobsBar, "set", lambda _bar, *shown: seen.append(shown))
+    latent("import", file)  # the fake gateway imports nothing, but it reads the body
+    assert seen[-1] == ("bytes sent", 600_000, 600_000, "art.zst")
+    assert [done for _, done, *_ in seen] == sorted({done for _, done, *_ in seen})
+    assert len(seen) > 1

@@ -112,6 +112,13 @@ class Ingestion:
             self._report.source_types = await self._types(client)
         return self._report
 
+    def remark(self) -> str:
+        """What goes on if this run is interrupted now."""
+        listed = f"`latent jobs list -c {self._report.container_id}` shows them"
+        if self._report.waited:
+            return f"its jobs continue; {listed}"
+        return f"jobs of files that were sent continue; {listed}; run the same command again for the others"
+
     async def _take(self, client: AsyncClient, source: Source) -> None:
         container = self._report.container_id
         match source:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import typer
 from rich.console import Console
 
-from latent_cli.exits import FOUND
-from latent_cli.output import amount, answers, emit, moment, safe, table
+from latent_cli.exits import FAILED, FOUND
+from latent_cli.output import amount, answers, emit, moment, notes, safe, table
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_core.domain.job import JobEmbedding, JobState, JobView
@@ -24,7 +25,7 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
         else:
             answers().print(f"queued: {named(job_ids)}; `latent jobs watch ID` follows one")
         return
-    with JobsBar() as bar:
+    with interruptible(lambda: continuing(job_ids)), JobsBar() as bar:
         jobs = ask(lambda client: client.wait(job_ids, bar.show, timeout_seconds=WAIT_SECONDS))
     if as_json:
         emit({"jobs": jobs})
@@ -36,6 +37,23 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
                 answers().print(safe(str(job.result["outcome"])))
         show_failed(answers(), jobs)
     exit_for(jobs)
+
+
+@contextmanager
+def interruptible(remark: Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C, say what goes on without this command, and exit."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        notes().print(f"latent: interrupted; {safe(remark())}", soft_wrap=True)
+        raise typer.Exit(FAILED) from None
+
+
+def continuing(job_ids: Sequence[int]) -> str:
+    """That jobs go on."""
+    verb = "continues" if len(job_ids) == 1 else "continue"
+    follow = job_ids[0] if len(job_ids) == 1 else "ID"
+    return f"{named(job_ids)} {verb}; `latent jobs watch {follow}` follows one"
 
 
 def exit_for(jobs: Iterable[JobView]) -> None:

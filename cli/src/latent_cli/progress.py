@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
+from typing_extensions import override
 
 from latent_cli.output import notes, safe
 from latent_client.folder import FolderProgress
 from latent_client.waiting import WaitProgress
 from latent_core.domain.job import JobView
 
+NOTE_CHARS: Final = 40
+"""Of a path, its end."""
 STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}
+
+
+class RateColumn(ProgressColumn):
+    """How many per second, over the last half minute."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.3g}/s" if task.speed else "", style="progress.data.speed")
 
 
 class ProgressBars:
@@ -31,19 +45,23 @@ class ProgressBars:
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
+            RateColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", markup=False, style="dim"),
             console=console,
             disable=not console.is_terminal,
             redirect_stdout=False,  # answers go to stdout unchanged
         )
         self._tasks: dict[str, TaskID] = {}
 
-    def set(self, name: str, done: int, total: int | None) -> None:
+    def set(self, name: str, done: int, total: int | None, note: str = "") -> None:
+        """Move a bar. ``note`` says what was done last."""
         if name not in self._tasks:
-            self._tasks[name] = self._progress.add_task(safe(name), total=total)
-        self._progress.update(self._tasks[name], completed=done, total=total)
+            self._tasks[name] = self._progress.add_task(safe(name), total=total, note="")
+        shown = safe(note) if len(note) <= NOTE_CHARS else f"…{safe(note[1 - NOTE_CHARS :])}"
+        self._progress.update(self._tasks[name], completed=done, total=total, note=shown)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -76,4 +94,5 @@ class IngestBars(JobsBar):
     """Bars for the files of a folder, then for their jobs."""
 
     def show_folder(self, progress: FolderProgress) -> None:
-        self.set(f"files {STAGES[progress.stage]}", progress.done, progress.total)
+        name = f"files {STAGES[progress.stage]}"
+        self.set(name, progress.done, progress.total, progress.path or "")

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,12 +15,17 @@ from latent_core.domain.errors import Invalid
 BLOCK: Final = 256 * 1024
 
 
-async def read_blocks(file: Path) -> AsyncIterator[bytes]:
-    """The bytes of ``file``. Raises ``Invalid`` if it cannot be read."""
-    source = _Source(file)
+async def read_blocks(
+    file: Path, on_read: Callable[[int], None] | None = None
+) -> AsyncIterator[bytes]:
+    """The bytes of ``file``. Raises ``Invalid`` if it cannot be read. ``on_read`` gets the number of bytes so far."""
+    source, size = _Source(file), 0
     try:
         while block := await asyncio.to_thread(source.read):
             yield block
+            size += len(block)
+            if on_read is not None:
+                on_read(size)
     finally:
         source.close()
 

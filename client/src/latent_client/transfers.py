@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -65,8 +65,16 @@ class TransferCalls(ClientCalls):
         container_id: str | None = None,
         merge: bool = False,
         policy: str | None = None,
+        on_progress: OnBytes | None = None,
     ) -> ImportAnswer:
         """Upload an archive. The job verifies it before it imports anything. ``policy`` (default ``skip``) needs ``merge``."""
+
+        def body() -> AsyncIterator[bytes]:
+            if on_progress is None:
+                return read_blocks(file)
+            total = file.stat().st_size
+            return read_blocks(file, lambda done: on_progress(done, total))
+
         query: dict[str, str | None] = {
             "filename": file.name,
             "container_id": container_id,
@@ -74,7 +82,7 @@ class TransferCalls(ClientCalls):
             "policy": policy,
         }
         return await self._transport.ask(
-            ImportAnswer, "POST", "/v1/imports", query=query, body=lambda: read_blocks(file)
+            ImportAnswer, "POST", "/v1/imports", query=query, body=body
         )
 
     async def backups(self, container_id: str | None = None) -> list[ArchiveView]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.exits import FOUND
-from latent_cli.jobs_output import WAIT_SECONDS, show_failed
+from latent_cli.jobs_output import WAIT_SECONDS, continuing, interruptible, show_failed
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, safe
 from latent_cli.progress import JobsBar
@@ -56,11 +56,16 @@ def import_(
     chosen = policy_of(policy, merge=merge)
     if not file.is_file():
         raise Invalid(f"{file} is not a file; give a file from `latent export`")
-    answer = ask(
-        lambda client: client.import_archive(
-            file, container_id=container, merge=merge, policy=chosen
+    with JobsBar() as bar:
+        answer = ask(
+            lambda client: client.import_archive(
+                file,
+                container_id=container,
+                merge=merge,
+                policy=chosen,
+                on_progress=lambda done, total: bar.set("bytes sent", done, total, file.name),
+            )
         )
-    )
     follow_import(answer, wait=not no_wait, as_json=as_json)
 
 
@@ -87,7 +92,7 @@ def follow_import(answer: ImportAnswer, *, wait: bool, as_json: bool) -> None:
                 f"queued: job {answer.job_id}; `latent jobs watch {answer.job_id}` follows it"
             )
         return
-    with JobsBar() as bar:
+    with interruptible(lambda: continuing([answer.job_id])), JobsBar() as bar:
         jobs = ask(lambda c: c.wait([answer.job_id], bar.show, timeout_seconds=WAIT_SECONDS))
     (job,) = jobs
     if as_json:

@@ -16,7 +16,7 @@ import typer
 from latent_cli.exits import FOUND
 from latent_cli.ingest_output import show_report
 from latent_cli.ingestion import FolderSource, Ingestion, IngestReport, Source, plan
-from latent_cli.jobs_output import WAIT_SECONDS, exit_for
+from latent_cli.jobs_output import WAIT_SECONDS, exit_for, interruptible
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit, safe
 from latent_cli.progress import IngestBars
@@ -136,9 +136,10 @@ def ingest(
             rebuild=rebuild,
             consent=attended(consent, bars, as_json=as_json),
         )
-        report: IngestReport = ask(
-            lambda client: ingestion.run(client, sources, timeout if wait else None)
-        )
+        with interruptible(ingestion.remark):
+            report: IngestReport = ask(
+                lambda client: ingestion.run(client, sources, timeout if wait else None)
+            )
     if as_json:
         emit(report)
     else:

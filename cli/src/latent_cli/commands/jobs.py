@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -16,15 +16,18 @@ from latent_cli.jobs_output import (
     show_jobs,
 )
 from latent_cli.options import Json, command_app
-from latent_cli.output import amount, answers, emit, moment, safe
+from latent_cli.output import amount, answers, emit, moment, notes, safe
 from latent_cli.progress import JobsBar
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_client.streams import JobNews
 from latent_core.domain.errors import Invalid
-from latent_core.domain.job import JobState, JobView
+from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState, JobView
 
 app = command_app()
+
+MAX_READ: Final = 5_000
+"""Jobs that one list reads, where most of them are internal."""
 
 JobId = Annotated[int, typer.Argument(metavar="JOB", min=1)]
 JobIds = Annotated[list[int], typer.Argument(metavar="JOB", min=1)]
@@ -44,14 +47,24 @@ def list_jobs(
         list[JobState] | None, typer.Option("--status", help="Only jobs in this state; repeatable.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")] = 50,
+    internal: Annotated[
+        bool,
+        typer.Option(
+            "--internal", help="Also jobs that follow from others: render, dedup, purge and such."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """List jobs, newest first."""
-    found = ask(lambda client: _some(client, container, states or [], limit))
+    kinds = frozenset(JobKind) if internal else frozenset(JobKind) - INTERNAL_KINDS
+    found, hidden = ask(lambda client: _some(client, container, states or [], kinds, limit))
     if as_json:
         emit({"jobs": found})
-    else:
-        show_jobs(answers(), found)
+        return
+    show_jobs(answers(), found)
+    failed = sum(job.state is JobState.FAILED for job in hidden)
+    if failed:
+        notes().print(f"{amount(failed, 'internal job')} failed; --internal lists them")
 
 
 @app.command()
@@ -133,14 +146,20 @@ def _each(job_ids: list[int], change: Change, *, as_json: bool) -> None:
 
 
 async def _some(
-    client: AsyncClient, container: str | None, states: list[JobState], limit: int
-) -> list[JobView]:
+    client: AsyncClient,
+    container: str | None,
+    states: list[JobState],
+    kinds: frozenset[JobKind],
+    limit: int,
+) -> tuple[list[JobView], list[JobView]]:
+    """The newest jobs of these kinds, and those of others that were read meanwhile."""
     found: list[JobView] = []
+    others: list[JobView] = []
     async for job in client.jobs(container_id=container, states=states):
-        found.append(job)
-        if len(found) == limit:
+        (found if job.kind in kinds else others).append(job)
+        if len(found) == limit or len(found) + len(others) == MAX_READ:
             break
-    return found
+    return found, others
 
 
 async def _follow(

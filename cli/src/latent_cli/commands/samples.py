@@ -7,12 +7,12 @@ from typing import Final
 from latent_cli import templates
 from latent_cli.ingest_output import show_report
 from latent_cli.ingestion import FolderSource, Ingestion, IngestReport
-from latent_cli.jobs_output import WAIT_SECONDS, exit_for
+from latent_cli.jobs_output import WAIT_SECONDS, exit_for, interruptible
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.progress import IngestBars
 from latent_cli.session import ask
-from latent_client import AsyncClient
+from latent_client import AsyncClient, SyncConsent
 from latent_core.domain.manifest.model import Manifest
 
 app = command_app()
@@ -30,14 +30,17 @@ def samples(as_json: Json = False) -> None:
     """
     manifest = templates.template(TEMPLATE)
     with templates.sample_folder(FOLDER) as folder, IngestBars() as bars:
-        ingestion = Ingestion(manifest.id, bars, delete_vanished=True)
+        # The folder is the package's: another release has it elsewhere, and it may be taken over unasked.
+        consent = SyncConsent(take_over=True, allow_deletions=True)
+        ingestion = Ingestion(manifest.id, bars, delete_vanished=True, consent=consent)
         sources = [FolderSource(folder, FOLDER)]
 
         async def work(client: AsyncClient) -> tuple[bool, IngestReport]:
             created = await _created(client, manifest)
             return created, await ingestion.run(client, sources, WAIT_SECONDS)
 
-        created, report = ask(work)
+        with interruptible(ingestion.remark):
+            created, report = ask(work)
     if as_json:
         emit(report)
     else:

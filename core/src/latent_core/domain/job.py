@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel
@@ -48,6 +48,20 @@ class JobState(StrEnum):
     DONE = "done"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+INTERNAL_KINDS: Final = frozenset(
+    {
+        JobKind.RENDER,
+        JobKind.READ_IMAGE,
+        JobKind.PURGE,
+        JobKind.COMPACT,
+        JobKind.GARBAGE,
+        JobKind.DEDUP,
+        JobKind.DROP_SPACE,
+    }
+)
+"""Jobs that no person requests: they follow from others."""
 
 
 Outcome = Literal["done", "failed", "retried", "paused", "cancelled", "lost"]
