@@ -16,11 +16,14 @@ import pymupdf
 import pytest
 
 from latent_client import AsyncClient
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
+from latent_core.wire.search import Hit, SearchRequest
 from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
+from tests.support.office_files import docx, p, pptx, rows, shape, styled, tree, xlsx
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHARED_STACK = True
@@ -148,6 +151,47 @@ async def test_the_console_shows_why_a_document_failed(
         assert "latent jobs requeue" in page
         page = (await browser.get(f"/console/documents/{ids['log.md']}")).text
         assert "The former one stays searchable." in page
+
+
+async def test_office_files_mail_and_subtitles_are_found_with_their_places_and_page_images(
+    client: AsyncClient,
+) -> None:
+    await client.create(manifest("office"))
+    files = {
+        "plan.docx": docx(styled("Harbour", "H1") + p("The crane lifts containers at dawn.")),
+        "rain.xlsx": xlsx(rows(("Place", "Rain"), ("Bergen", "drizzle")), names=("Weather",)),
+        "talk.pptx": pptx(tree(shape("Sails", "title")), notes="Mention the spinnaker."),
+        "said.vtt": b"WEBVTT\n\n00:07.250 --> 00:09.500\nThe walrus sings.\n",
+        "news.eml": b"Subject: News\nFrom: a@x.org\n\nThe octopus escaped.\n",
+    }
+    for name, data in files.items():
+        await ingest(client, "office", name, data)
+    await settled(client, "office")
+
+    async def first(query: str) -> Hit:
+        answer = await client.search(SearchRequest(containers=["office"], query=query, top_k=3))
+        return answer.hits[0]
+
+    found = [
+        (hit.source_type, hit.place.heading_path, hit.timestamps)
+        for hit in [await first(q) for q in ("crane", "drizzle", "spinnaker", "walrus", "octopus")]
+    ]
+    assert found == [
+        ("document", "Harbour", []),
+        ("sheet", "Sheet 1: Weather", []),
+        ("slides", "Slide 1: Sails > Speaker notes", []),
+        ("subtitles", "", [7.25, 9.5]),
+        ("mail", "News", []),
+    ]
+    hit = await first("crane")
+    assert hit.page_image == "ready"
+    assert "timestamps" not in (await first("walrus")).meta
+    only = SearchRequest(containers=["office"], query="the", top_k=3, source_type=[SourceType.MAIL])
+    assert {hit.source_type for hit in (await client.search(only)).hits} <= {"mail"}
+    added = await add(client, "office", "all.zip", b"PK\x03\x04 and more")
+    (job,) = await client.wait([added.job_id], timeout_seconds=60)
+    assert job.cause is not None
+    assert "'all.zip' is a ZIP archive: add the files in it" in job.cause.message
 
 
 async def test_jobs_that_draw_pages_say_how_many_of_how_many(client: AsyncClient) -> None:

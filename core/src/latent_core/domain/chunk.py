@@ -27,6 +27,14 @@ class SourceType(StrEnum):
     JSON = "json"
     TEXT = "text"
     CONVERSATION = "conversation"
+    DOCUMENT = "document"
+    """Word, OpenDocument text, RTF, EPUB."""
+    SHEET = "sheet"
+    """Excel, CSV."""
+    SLIDES = "slides"
+    MAIL = "mail"
+    NOTEBOOK = "notebook"
+    SUBTITLES = "subtitles"
 
 
 class BlockType(StrEnum):
@@ -39,6 +47,10 @@ class BlockType(StrEnum):
 
 FRONT_MATTER: Final = "front_matter"
 """In the meta of a document's first chunk: words of its front matter, which are indexed with the chunk."""
+
+
+TIMESTAMPS: Final = "timestamps"
+"""In the meta of a chunk of a recording: its begin and end in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from latent_core.db.documents import chunk_texts
 from latent_core.db.documents.chunk_texts import NeighbourRow
 from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
-from latent_core.domain.chunk import FRONT_MATTER, BlockType, Modality
+from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modality
 from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Display
 from latent_core.domain.table import header_above, header_row
@@ -195,7 +195,11 @@ def _hit(
         fetched_at=row.fetched_at,
         indexed_at=row.created_at,
         provenance=_provenance(row, look.number, retrieved.plan.container.space),
-        meta={**row.doc_meta, **{k: v for k, v in row.meta.items() if k != FRONT_MATTER}},
+        timestamps=row.meta.get(TIMESTAMPS, []),
+        meta={
+            **row.doc_meta,
+            **{k: v for k, v in row.meta.items() if k not in (FRONT_MATTER, TIMESTAMPS)},
+        },
         also_in_document=[
             AlsoInDocument(chunk_id=other.id, score=c.score, place=place_view(other))
             for c in group.others

@@ -152,6 +152,12 @@ DOCUMENTS: Final = (
     SourceType.WEB,
     SourceType.YAML,
     SourceType.JSON,
+    SourceType.DOCUMENT,
+    SourceType.SHEET,
+    SourceType.SLIDES,
+    SourceType.MAIL,
+    SourceType.NOTEBOOK,
+    SourceType.SUBTITLES,
 )
 
 

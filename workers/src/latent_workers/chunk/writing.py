@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from latent_core.domain.chunk import (
     FRONT_MATTER,
+    TIMESTAMPS,
     BlockType,
     DraftChunk,
     SourcePlace,
@@ -27,7 +28,7 @@ from latent_workers.chunk.pages import image_chunk, with_name
 from latent_workers.chunk.planning import ChunkLimits, ChunkPlan, ChunkPlanner
 from latent_workers.chunk.splitting import PackingPiece
 from latent_workers.chunk.structure import chunk_structure
-from latent_workers.parse.parsed import ParsedDocument, ParsedPage
+from latent_workers.parse.parsed import Cue, ParsedDocument, ParsedPage
 from latent_workers.parse.text.front_matter import indexed_fields
 from latent_workers.parse.text.lines import Lines
 
@@ -250,11 +251,21 @@ def drafts_of(
         code_lines=settings.code_lines,
         code_overlap=settings.code_overlap,
     )
+    if parsed.cues:
+        drafts = [_with_times(one, parsed.cues) for one in drafts]
     if source_type is SourceType.MARKDOWN and (fields := indexed_fields(parsed.meta)):
         drafts[:1] = [
             _with_fields(one, fields, settings.tokens(window), counter) for one in drafts[:1]
         ]
     return parsed, drafts
+
+
+def _with_times(draft: DraftChunk, cues: Sequence[Cue]) -> DraftChunk:
+    """The chunk with the time from its first word to its last."""
+    first = max(0, bisect_right(cues, draft.place.offset_start, key=lambda cue: cue.offset) - 1)
+    last = max(first + 1, bisect_left(cues, draft.place.offset_end, key=lambda cue: cue.offset))
+    times = [cues[first].begin, max(cue.end for cue in cues[first:last])]
+    return replace(draft, meta={**draft.meta, TIMESTAMPS: times})
 
 
 def _with_fields(draft: DraftChunk, fields: str, budget: int, counter: Tokenizer) -> DraftChunk:

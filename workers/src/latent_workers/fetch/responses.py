@@ -18,7 +18,7 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, Unavailable
 from latent_core.domain.web_address import WebAddress
 from latent_core.models.http.client import connection_trouble
-from latent_workers.parse.signatures import EXTENSIONS, MIME_TYPES
+from latent_workers.parse.signatures import EXTENSIONS, MIME_OF_EXTENSION, MIME_TYPES
 
 LONGEST_WAIT: Final = 3600.0
 """Seconds. Longer waits that a server asks for are shortened to this."""
@@ -136,6 +136,7 @@ _SUFFIXES: Final = {
     SourceType.YAML: ".yaml",
     SourceType.JSON: ".json",
 }
+_SUFFIX_OF_MIME: Final = {mime: f".{suffix}" for suffix, mime in MIME_OF_EXTENSION.items()}
 _HTML: Final = re.compile(
     rb"\A(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]{0,200}\?>\s*)?(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html)\b",
     re.IGNORECASE | re.DOTALL,
@@ -151,8 +152,9 @@ def plain_type(content_type: str) -> str:
 
 def named(filename: str, content_type: str, head: bytes) -> str:
     """``filename`` with the suffix of the type that the server declares, or that the first bytes show."""
-    kind = _kind(filename, plain_type(content_type), head)
-    suffix = _SUFFIXES.get(kind) if kind is not None else None
+    plain = plain_type(content_type)
+    kind = _kind(filename, plain, head)
+    suffix = _SUFFIX_OF_MIME.get(plain) or (_SUFFIXES.get(kind) if kind is not None else None)
     if suffix is None or _by_name(filename) is kind:
         return filename
     return filename + suffix

@@ -18,6 +18,17 @@ PUBLISHED: Final = ("date", "published", "publishdate", "pubdate", "published_at
 _SPACED_ZONE: Final = re.compile(r"\s+(?=[+-]\d\d:?\d\d$)")
 
 
+DATED: Final = (
+    SourceType.WEB,
+    SourceType.MARKDOWN,
+    SourceType.DOCUMENT,
+    SourceType.SHEET,
+    SourceType.SLIDES,
+    SourceType.MAIL,
+)
+"""Types whose sources may say when they were written."""
+
+
 def declared_modification(meta: Mapping[str, Any], source_type: SourceType) -> datetime | None:
     """When the author of a Markdown file says that it was changed. It counts before the time of the file, which a
     checkout or a copy sets."""
@@ -27,7 +38,7 @@ def declared_modification(meta: Mapping[str, Any], source_type: SourceType) -> d
 def source_date(meta: Mapping[str, Any], source_type: SourceType) -> datetime | None:
     """The modification date that a source declares, else its publication date; for sources without a time of their
     own."""
-    if source_type not in (SourceType.WEB, SourceType.MARKDOWN):
+    if source_type not in DATED:
         return None
     return _first(meta, (*MODIFIED, *PUBLISHED))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import Issue
@@ -43,6 +43,14 @@ class ParsedPage:
     height: float
 
 
+class Cue(NamedTuple):
+    """When the words from ``offset`` on are said, in seconds from the start of the recording."""
+
+    offset: int
+    begin: float
+    end: float
+
+
 @dataclass(frozen=True, slots=True)
 class OcrRead:
     """The result of OCR for a document."""
@@ -73,6 +81,8 @@ class ParsedDocument:
     scanned_pages: tuple[int, ...] = ()
     """Pages that are images of text, in order: for OCR."""
     ocr: OcrRead | None = None
+    cues: tuple[Cue, ...] = ()
+    """Of subtitles, in order."""
 
 
 @dataclass(frozen=True, slots=True)

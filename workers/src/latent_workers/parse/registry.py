@@ -15,7 +15,14 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.errors import IngestFailed
 from latent_workers.parse import signatures
-from latent_workers.parse.signatures import CORPUS, EXTENSIONS, FILE_NAMES, MIME_OF_TYPE, MIME_TYPES
+from latent_workers.parse.signatures import (
+    CORPUS,
+    EXTENSIONS,
+    FILE_NAMES,
+    MIME_OF_EXTENSION,
+    MIME_OF_TYPE,
+    MIME_TYPES,
+)
 
 HEAD_BYTES: Final = 8192
 """Bytes of a file that ``detect`` needs."""
@@ -43,7 +50,19 @@ PARSERS: Final[Mapping[SourceType, Parser]] = {
     SourceType.IMAGE: Parser("latent_workers.parse.image.parser", "image"),
     SourceType.WEB: Parser("latent_workers.parse.web.parser", "HTML"),
     SourceType.CONVERSATION: Parser("latent_workers.parse.conversation.parser", "conversation"),
+    SourceType.DOCUMENT: Parser(
+        "latent_workers.parse.office.parser", "Word, OpenDocument, RTF and EPUB"
+    ),
+    SourceType.SLIDES: Parser("latent_workers.parse.office.parser", "PowerPoint"),
+    SourceType.SHEET: Parser("latent_workers.parse.table.parser", "Excel and CSV"),
+    SourceType.MAIL: Parser("latent_workers.parse.mail.parser", "mail"),
+    SourceType.NOTEBOOK: Parser("latent_workers.parse.structured.notebook", "notebook"),
+    SourceType.SUBTITLES: Parser("latent_workers.parse.text.subtitles", "subtitle"),
 }
+
+
+PACKED_TYPES: Final = (SourceType.DOCUMENT, SourceType.SHEET, SourceType.SLIDES, SourceType.MAIL)
+"""Types whose files are packages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,12 @@ def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
     if kind is None and plain_mime(mime) == CONVERSATION_MIME:
         return DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
     by_name = _by_name(name) or _by_mime(mime)
+    if kind in signatures.PACKED:
+        # The parser looks inside, whatever the name says.
+        if by_name is not None and by_name.source_type in PACKED_TYPES:
+            return by_name
+        if packed := signatures.packed_type(kind, head):
+            return DetectedType(packed, MIME_OF_TYPE[packed])
     if kind is None and by_name is not None and by_name.source_type is SourceType.PDF:
         return by_name  # broken at the start; the parser may still repair it
     if kind is None and signatures.is_binary(head):
@@ -101,7 +126,7 @@ def _by_name(name: str) -> DetectedType | None:
         return None
     if suffix in CORPUS:
         return DetectedType(source_type, "application/x-ndjson", corpus=True)
-    return DetectedType(source_type, MIME_OF_TYPE[source_type])
+    return DetectedType(source_type, MIME_OF_EXTENSION.get(suffix) or MIME_OF_TYPE[source_type])
 
 
 def plain_mime(mime: str | None) -> str:

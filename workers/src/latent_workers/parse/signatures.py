@@ -21,6 +21,7 @@ IMAGES: Final = {
 }
 """Types that are read as images, with their MIME types."""
 _ZIP: Final = "a ZIP archive"
+_RTF: Final = "an RTF document"
 _OLE: Final = "an old Office document"
 _HEIC: Final = "an HEIC image; save it as JPEG or PNG"
 
@@ -67,27 +68,46 @@ _SIGNATURES: Final = (
     (0, b"\x1aE\xdf\xa3", "a Matroska video"),
     (0, b"wOFF", "a web font"),
     (0, b"wOF2", "a web font"),
-    (0, b"{\\rtf", "an RTF document"),
+    (0, b"{\\rtf", _RTF),
     (0, b"%!PS", "a PostScript file"),
 )
+PACKED: Final = frozenset({_ZIP, _OLE, _RTF})
+"""What Office files and messages are from the outside."""
 _TEXTUAL: Final = frozenset(
     {b"BM", b"MZ", b"BZh", b"ID3", b"PAR1", b"OggS", b"fLaC", b"ftyp", b"WAVE", b"WEBP"}
 )
 """Signatures of letters only: text may start with them too."""
 _OFFICE: Final = {
-    ".docx": "a Word document",
-    ".xlsx": "an Excel workbook",
-    ".pptx": "a PowerPoint presentation",
-    ".odt": "an OpenDocument text",
-    ".ods": "an OpenDocument spreadsheet",
-    ".odp": "an OpenDocument presentation",
-    ".epub": "an EPUB book",
-    ".doc": "a Word document",
-    ".xls": "an Excel workbook",
-    ".ppt": "a PowerPoint presentation",
+    ".ods": "an OpenDocument spreadsheet; save it as .xlsx",
+    ".odp": "an OpenDocument presentation; save it as .pptx",
+    ".doc": "a Word document of Office 97 to 2003; save it as .docx",
+    ".ppt": "a presentation of Office 97 to 2003; save it as .pptx",
+    ".xlsb": "a binary Excel workbook; save it as .xlsx",
+    ".pages": "an Apple Pages document; export it as .docx",
+    ".numbers": "an Apple Numbers spreadsheet; export it as .xlsx",
+    ".key": "an Apple Keynote presentation; export it as .pptx",
     ".jar": "a Java archive",
     ".whl": "a Python wheel",
 }
+_INSIDE: Final = (
+    (b"mimetypeapplication/epub+zip", SourceType.DOCUMENT),
+    (b"mimetypeapplication/vnd.oasis.opendocument.text", SourceType.DOCUMENT),
+    (b"word/", SourceType.DOCUMENT),
+    (b"xl/", SourceType.SHEET),
+    (b"ppt/", SourceType.SLIDES),
+)
+"""What stands in the first bytes of a package."""
+_ARCHIVES: Final = frozenset(
+    {
+        _ZIP,
+        "a 7-Zip archive",
+        "a RAR archive",
+        "a tar archive",
+        "a gzip file",
+        "a bzip2 file",
+        "an xz file",
+    }
+)
 _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f\v\b\x1a\x1b")
 _MAX_CONTROL_SHARE = 0.1
 _MAX_IN_LEGACY_TEXT = 0.02
@@ -107,8 +127,17 @@ def recognise(head: bytes) -> str | None:
 def refine(kind: str, name: str) -> str:
     """A more specific name for an archive, from the file name."""
     if kind in (_ZIP, _OLE):
-        return _OFFICE.get(PurePosixPath(name.lower()).suffix, kind)
-    return kind
+        kind = _OFFICE.get(PurePosixPath(name.lower()).suffix, kind)
+    return f"{kind}: add the files in it" if kind in _ARCHIVES else kind
+
+
+def packed_type(kind: str | None, head: bytes) -> SourceType | None:
+    """The type of an Office file by what its first bytes name: some programs and servers lose the suffix."""
+    if kind == _RTF:
+        return SourceType.DOCUMENT
+    if kind != _ZIP:
+        return None
+    return next((found for sign, found in _INSIDE if sign in head), None)
 
 
 def is_binary(head: bytes) -> bool:
@@ -136,16 +165,14 @@ _CODE: Final = (
     "lisp lsp el scm rkt sql ddl sh bash zsh fish ps1 psm1 bat cmd awk sed tcl proto thrift graphql gql "
     "tf tfvars hcl cmake mk make dockerfile nix bzl bazel css scss sass less styl xml xsd xsl xslt svg "
     "toml ini cfg conf properties env plist editorconfig gitignore dockerignore patch diff sol move wgsl "
-    "glsl vert frag hlsl metal cu cuh ipynb lock"
+    "glsl vert frag hlsl metal cu cuh lock"
 )
 _CODE_NAMES: Final = (
     "makefile gnumakefile dockerfile containerfile jenkinsfile vagrantfile rakefile gemfile procfile "
     "justfile build workspace cmakelists.txt .gitignore .dockerignore .editorconfig .bashrc .zshrc "
     ".profile .env"
 )
-_TEXT: Final = (
-    "txt text log rst adoc asciidoc org tex bib sty cls csv tsv srt vtt po pot me nfo wiki"
-)
+_TEXT: Final = "txt text log rst adoc asciidoc org tex bib sty cls po pot me nfo wiki"
 
 EXTENSIONS: Final[Mapping[str, SourceType]] = {
     **dict.fromkeys(_CODE.split(), SourceType.CODE),
@@ -155,9 +182,18 @@ EXTENSIONS: Final[Mapping[str, SourceType]] = {
     **dict.fromkeys(("json", "json5", "jsonc", "geojson", "jsonl", "ndjson"), SourceType.JSON),
     **dict.fromkeys(("html", "htm", "xhtml"), SourceType.WEB),
     "pdf": SourceType.PDF,
+    "ipynb": SourceType.NOTEBOOK,
+    **dict.fromkeys(
+        ("docx", "docm", "dotx", "dotm", "odt", "ott", "rtf", "epub"), SourceType.DOCUMENT
+    ),
+    **dict.fromkeys(("xlsx", "xlsm", "xltx", "xltm", "xls", "csv", "tsv"), SourceType.SHEET),
+    **dict.fromkeys(("pptx", "pptm", "ppsx", "ppsm", "potx", "potm"), SourceType.SLIDES),
+    **dict.fromkeys(("eml", "msg"), SourceType.MAIL),
+    **dict.fromkeys(("srt", "vtt"), SourceType.SUBTITLES),
 }
 CORPUS: Final = frozenset({"jsonl", "ndjson"})
 FILE_NAMES: Final[Mapping[str, SourceType]] = dict.fromkeys(_CODE_NAMES.split(), SourceType.CODE)
+_OOXML: Final = "application/vnd.openxmlformats-officedocument."
 MIME_OF_TYPE: Final[Mapping[SourceType, str]] = {
     SourceType.TEXT: "text/plain",
     SourceType.MARKDOWN: "text/markdown",
@@ -166,10 +202,37 @@ MIME_OF_TYPE: Final[Mapping[SourceType, str]] = {
     SourceType.YAML: "application/yaml",
     SourceType.JSON: "application/json",
     SourceType.WEB: "text/html",
+    SourceType.DOCUMENT: f"{_OOXML}wordprocessingml.document",
+    SourceType.SHEET: f"{_OOXML}spreadsheetml.sheet",
+    SourceType.SLIDES: f"{_OOXML}presentationml.presentation",
+    SourceType.MAIL: "message/rfc822",
+    SourceType.NOTEBOOK: "application/x-ipynb+json",
+    SourceType.SUBTITLES: "text/vtt",
 }
+MIME_OF_EXTENSION: Final[Mapping[str, str]] = {
+    "docx": f"{_OOXML}wordprocessingml.document",
+    "docm": "application/vnd.ms-word.document.macroenabled.12",
+    "odt": "application/vnd.oasis.opendocument.text",
+    "rtf": "application/rtf",
+    "epub": "application/epub+zip",
+    "xlsx": f"{_OOXML}spreadsheetml.sheet",
+    "xlsm": "application/vnd.ms-excel.sheet.macroenabled.12",
+    "xls": "application/vnd.ms-excel",
+    "csv": "text/csv",
+    "tsv": "text/tab-separated-values",
+    "pptx": f"{_OOXML}presentationml.presentation",
+    "pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
+    "eml": "message/rfc822",
+    "msg": "application/vnd.ms-outlook",
+    "ipynb": "application/x-ipynb+json",
+    "srt": "application/x-subrip",
+    "vtt": "text/vtt",
+}
+"""Of the types that have several."""
 MIME_TYPES: Final[Mapping[str, SourceType]] = {
+    **{mime: EXTENSIONS[suffix] for suffix, mime in MIME_OF_EXTENSION.items()},
+    "text/rtf": SourceType.DOCUMENT,
     "text/plain": SourceType.TEXT,
-    "text/csv": SourceType.TEXT,
     "text/markdown": SourceType.MARKDOWN,
     "text/x-markdown": SourceType.MARKDOWN,
     "application/pdf": SourceType.PDF,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
 
 from latent_core.domain.chunk import BlockType
 from latent_core.domain.errors import Issue
-from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
+from latent_workers.parse.parsed import Cue, ParsedDocument, ParsedPage, TextBlock
 from latent_workers.sandbox.frames import FrameItem, TaskOutput
 
 _Span = tuple[NonNegativeInt, NonNegativeInt]
@@ -47,6 +47,7 @@ class _ParsedWire(BaseModel):
     blocks: list[_Block]
     pages: list[_Page]
     scanned: list[PositiveInt]
+    cues: list[Cue]
 
 
 def pack(parsed: ParsedDocument) -> TaskOutput:
@@ -77,6 +78,7 @@ def pack(parsed: ParsedDocument) -> TaskOutput:
         "blocks": blocks,
         "pages": list(_pages(parsed)),
         "scanned": list(parsed.scanned_pages),
+        "cues": [tuple(cue) for cue in parsed.cues],
     }
     return TaskOutput(value, parsed.text.encode("utf-8"))
 
@@ -109,6 +111,7 @@ def unpack(item: FrameItem) -> ParsedDocument:
         replaced_characters=wire.replaced,
         language=wire.language,
         scanned_pages=tuple(wire.scanned),
+        cues=tuple(wire.cues),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse.conversation import parser as conversation
-from latent_workers.parse.parsed import SourceFile
+from latent_workers.parse.parsed import ParsedDocument, SourceFile
+from latent_workers.parse.registry import parser_of
 from latent_workers.parse.text.decode import decode_filled
 from latent_workers.parse.text.lines import Lines
 from latent_workers.render import elements, markdown, pdf, raster
@@ -15,6 +17,19 @@ from latent_workers.render.page import RenderEnd, RenderOptions
 from latent_workers.render.rows import lexer_for, rows
 from latent_workers.render.story import Drawn, StoryLayout
 from latent_workers.sandbox.frames import TaskOutput
+
+READ_AS_MARKDOWN: Final = frozenset(
+    {
+        SourceType.WEB,
+        SourceType.DOCUMENT,
+        SourceType.SHEET,
+        SourceType.SLIDES,
+        SourceType.MAIL,
+        SourceType.NOTEBOOK,
+        SourceType.SUBTITLES,
+    }
+)
+"""Sources that become Markdown when they are parsed, and are drawn as it."""
 
 
 def pdf_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
@@ -38,8 +53,8 @@ def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterato
     """``name``, ``source_type``, ``options``, the settings of a web page's parser, and the text file."""
     name, options = arguments["name"], RenderOptions.model_validate(arguments["options"])
     source_type = SourceType(arguments["source_type"])
-    if source_type is SourceType.WEB:
-        text = _main_text(arguments, files[0])
+    if source_type in READ_AS_MARKDOWN:
+        text = _parsed_text(arguments, files[0], source_type)
     elif source_type is SourceType.CONVERSATION:
         source = SourceFile(name=name, file=files[0], source_type=source_type, max_pages=1)
         text = conversation.parse(source).text
@@ -48,25 +63,25 @@ def story_pages(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterato
     return _outputs(StoryLayout(text, name, options).pages(elements_of(text, name, source_type)))
 
 
-def _main_text(arguments: dict[str, Any], file: BinaryIO) -> str:
-    """The Markdown of a web page by line, as in its chunks."""
-    # Here, since no other source needs the readers of web pages, which are slow to load.
-    from latent_workers.parse.web import parser
-
+def _parsed_text(arguments: dict[str, Any], file: BinaryIO, source_type: SourceType) -> str:
+    """The Markdown that the parser makes of the file, by line, as in its chunks."""
+    # Here, since no other source needs these parsers, some of which are slow to load.
+    parser = importlib.import_module(parser_of(source_type).module)
     source = SourceFile(
         name=arguments["name"],
         file=file,
-        source_type=SourceType.WEB,
+        source_type=source_type,
         max_pages=1,
         charset=arguments["charset"],
         sanitize_rules=tuple(arguments["sanitize_rules"]),
     )
-    return parser.parse(source).text
+    parsed: ParsedDocument = parser.parse(source)
+    return parsed.text
 
 
 def elements_of(text: str, name: str, source_type: SourceType) -> Iterator[elements.Element]:
     """The elements of a text of that type."""
-    if source_type in (SourceType.MARKDOWN, SourceType.WEB):
+    if source_type is SourceType.MARKDOWN or source_type in READ_AS_MARKDOWN:
         return markdown.elements(text, has_front_matter=source_type is SourceType.MARKDOWN)
     lines = Lines(text)
     source = [(lines.span(n, n)[0], lines.text(n)) for n in range(1, len(lines) + 1)]

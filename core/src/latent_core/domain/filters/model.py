@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from latent_core.domain.chunk import FRONT_MATTER
+from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS
 from latent_core.domain.manifest.custom_schema import FieldRule
 
 MAX_DEPTH: Final = 16
@@ -149,6 +149,7 @@ CHUNK_META: Final = frozenset(
     {
         *("code_language", "document", FRONT_MATTER, "ocr", "repeated_chars", "symbols"),
         *("speaker", "time", "turn"),  # of conversations
+        TIMESTAMPS,
     }
 )
 """Fields that the meta of chunks may contain. All others belong to documents, whose rows are few and narrow: a filter
@@ -157,6 +158,7 @@ PARSED_META: Final = CHUNK_META | {
     *(
         "author",
         "canonical_url",
+        "cells",
         "created",
         "creator",
         "date",
@@ -172,11 +174,17 @@ PARSED_META: Final = CHUNK_META | {
         "masked",
         "messages",
         "modified",
+        "notebook_language",
         "pages",
         "producer",
+        "rows",
+        "seconds",
         "session",
+        "sheets",
         "site",
+        "slides",
         "subject",
+        "to",
     ),
     "width",
 }

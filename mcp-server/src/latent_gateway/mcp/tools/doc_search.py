@@ -32,7 +32,7 @@ class DocSearchArguments(Arguments):
         DocumentTypes,
         Listed,
         Field(
-            description="Default markdown, pdf, web, yaml, json.",
+            description="Default: all but code, text, image, conversation.",
             json_schema_extra=ITEMS,
         ),
     ] = []

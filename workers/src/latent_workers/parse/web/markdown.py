@@ -13,6 +13,15 @@ from typing import Final
 from lxml import etree
 from lxml.etree import _Element as Element
 
+from latent_workers.parse.text.compose import (
+    MAX_CELLS_OF_ROW,
+    cell,
+    escaped,
+    fenced,
+    table,
+    tidied,
+)
+
 _HEADINGS: Final = {f"h{n}": n for n in range(1, 7)}
 _BLOCKS: Final = frozenset(
     [
@@ -96,12 +105,6 @@ _SILENT: Final = frozenset(
     ]
 )
 _BREAK: Final = "\n"
-# What would make a line of words into something else.
-_MARKUP: Final = re.compile(r"(?:#{1,6}(?=\s|$)|>|[-+*](?=\s|$)|=+\s*$|-{2,}\s*$|`{3,}|~{3,}|\|)")
-_NUMBERED: Final = re.compile(r"(\d{1,9})([.)])(?=\s|$)")
-_FENCE: Final = re.compile(r"`{3,}")
-# Of a row. A wider table is said in words: every row would be padded to its width.
-_MAX_CELLS: Final = 200
 _DEEPEST_LIST: Final = 8
 
 
@@ -154,12 +157,12 @@ class _MarkdownWriter:
             return True
         if tag == "pre" or (tag == "code" and _is_block_of_code(element)):
             self._finish()
-            self._put(_fenced(_code_of(element)))
+            self._put(fenced(_code_of(element)))
             self.skipped = element
             return False
         if tag == "table" and (rows := _rows(element)):
             self._finish()
-            self._put(_table(rows))
+            self._put(table(rows))
             self.skipped = element
             return False
         if tag in _BLOCKS:
@@ -207,14 +210,14 @@ class _MarkdownWriter:
 
     def _finish(self) -> None:
         """Write the current words as a block."""
-        text = _tidied("".join(self.words))
+        text = tidied("".join(self.words))
         self.words.clear()
         if not text:
             return
         if self.heading:
             text = f"{'#' * self.heading} {' '.join(text.split())}"
         else:
-            text = "\n".join(map(_escaped, text.split("\n")))
+            text = "\n".join(map(escaped, text.split("\n")))
         self._put(text)
 
     def _put(self, text: str) -> None:
@@ -269,44 +272,15 @@ def _code_of(element: Element) -> str:
     return "".join(pieces)
 
 
-def _fenced(code: str) -> str:
-    code = code.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
-    if not code:
-        return ""
-    longest = max((len(found[0]) for found in _FENCE.finditer(code)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}\n{code}\n{fence}"
-
-
 def _rows(table: Element) -> list[list[str]]:
     """Cells of a data table; empty for a layout table and for a table that is too wide."""
     if any(inner is not table for inner in table.iter("table")):
         return []
-    rows = [[_cell(cell) for cell in row if cell.tag in _CELLS] for row in table.iter(*_ROWS)]
+    rows = [
+        [cell(" ".join(one.itertext())) for one in row if one.tag in _CELLS]
+        for row in table.iter(*_ROWS)
+    ]
     rows = [row for row in rows if any(row)]
-    if len(rows) < 2 or not 2 <= max(map(len, rows)) <= _MAX_CELLS:
+    if len(rows) < 2 or not 2 <= max(map(len, rows)) <= MAX_CELLS_OF_ROW:
         return []
     return rows
-
-
-def _cell(cell: Element) -> str:
-    words = " ".join(" ".join(cell.itertext()).split())
-    return words.replace("\\", "\\\\").replace("|", "\\|")
-
-
-def _table(rows: list[list[str]]) -> str:
-    width = max(map(len, rows))
-    padded = [row + [""] * (width - len(row)) for row in rows]
-    lines = [f"| {' | '.join(row)} |" for row in padded]
-    return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
-
-
-def _tidied(text: str) -> str:
-    lines = (" ".join(line.split()) for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
-def _escaped(line: str) -> str:
-    if _MARKUP.match(line):
-        return "\\" + line
-    return _NUMBERED.sub(r"\1\\\2", line, count=1) if _NUMBERED.match(line) else line

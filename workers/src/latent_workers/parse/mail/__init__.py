@@ -1,0 +1,1 @@
+"""Mail: single messages (.eml, .msg), and mailboxes (.mbox), of which every message is a document."""

@@ -1,0 +1,1 @@
+"""Tables of values: the sheets of workbooks, and CSV files."""
