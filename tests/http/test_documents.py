@@ -162,6 +162,10 @@ async def test_office_files_mail_and_subtitles_are_found_with_their_places_and_p
         "rain.xlsx": xlsx(rows(("Place", "Rain"), ("Bergen", "drizzle")), names=("Weather",)),
         "talk.pptx": pptx(tree(shape("Sails", "title")), notes="Mention the spinnaker."),
         "said.vtt": b"WEBVTT\n\n00:07.250 --> 00:09.500\nThe walrus sings.\n",
+        "all.mbox": (
+            b"From a@x.org Mon May  6 10:00:00 2024\nSubject: Gulls\nFrom: a@x.org\n\nA heron waits.\n\n"
+            b"From here nothing begins.\n\nFrom a@x.org Mon May  6 11:00:00 2024\nSubject: Terns\n\nA puffin dives.\n"
+        ),
         "news.eml": b"Subject: News\nFrom: a@x.org\n\nThe octopus escaped.\n",
     }
     for name, data in files.items():
@@ -174,7 +178,10 @@ async def test_office_files_mail_and_subtitles_are_found_with_their_places_and_p
 
     found = [
         (hit.source_type, hit.place.heading_path, hit.timestamps)
-        for hit in [await first(q) for q in ("crane", "drizzle", "spinnaker", "walrus", "octopus")]
+        for hit in [
+            await first(q)
+            for q in ("crane", "drizzle", "spinnaker", "walrus", "octopus", "heron", "puffin")
+        ]
     ]
     assert found == [
         ("document", "Harbour", []),
@@ -182,6 +189,8 @@ async def test_office_files_mail_and_subtitles_are_found_with_their_places_and_p
         ("slides", "Slide 1: Sails > Speaker notes", []),
         ("subtitles", "", [7.25, 9.5]),
         ("mail", "News", []),
+        ("mail", "Gulls", []),
+        ("mail", "Terns", []),
     ]
     hit = await first("crane")
     assert hit.page_image == "ready"

@@ -51,12 +51,14 @@ from latent_workers.parse.conversation.recognise import (
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 from latent_workers.parse.run import parse_file, read_conversations, read_records
+from latent_workers.parse.signatures import MAILBOX_MIME
 from latent_workers.parse.structured import jsonl
 from latent_workers.sandbox.budget import DRAWING
 from latent_workers.sandbox.pool import Sandbox
 
 PARSERS: Final = 2
 RECORD_TYPE: Final = DetectedType(SourceType.TEXT, "text/plain")
+MAIL_TYPE: Final = DetectedType(SourceType.MAIL, "message/rfc822")
 CONVERSATION_TYPE: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
 A_MILLION: Final = 1_000_000
 EMBEDDING_ROUNDS: Final = 3
@@ -231,7 +233,7 @@ class DryRunner:
             detected = CONVERSATION_TYPE
             await self._conversations(kit, candidate, written_as, meta_given, counts)
         elif detected.corpus:
-            await self._corpus(kit, candidate, meta_given, counts)
+            await self._corpus(kit, candidate, detected, meta_given, counts)
         else:
             parsed = await parse_file(
                 kit.sandbox,
@@ -242,7 +244,8 @@ class DryRunner:
                 sanitize_rules=kit.manifest.web.sanitize_rules,
             )
             await self._document(kit, candidate, parsed, detected, meta_given, counts)
-        kind = "jsonl" if detected.corpus else detected.source_type.value
+        is_lines = detected.corpus and detected.mime != MAILBOX_MIME
+        kind = "jsonl" if is_lines else detected.source_type.value
         self._tallies.setdefault(kind, SourceFigures()).join(counts)
 
     async def _conversations(
@@ -271,18 +274,23 @@ class DryRunner:
         self,
         kit: _Kit,
         candidate: SourceCandidate,
+        detected: DetectedType,
         meta_given: dict[str, Any],
         counts: SourceFigures,
     ) -> None:
         offset, line, total = 0, 1, 1
+        mailbox = detected.mime == MAILBOX_MIME
+        kind = MAIL_TYPE if mailbox else RECORD_TYPE
         while offset < total:
-            batch = await read_records(kit.sandbox, candidate.path, offset=offset, line=line)
+            batch = await read_records(
+                kit.sandbox, candidate.path, offset=offset, line=line, mailbox=mailbox
+            )
             for failure in batch.failures:
                 self._fail(f"{candidate.shown}, line {failure.line}", failure.message)
             for record in batch.records:
                 try:
                     parsed = jsonl.parsed(record)
-                    await self._document(kit, candidate, parsed, RECORD_TYPE, meta_given, counts)
+                    await self._document(kit, candidate, parsed, kind, meta_given, counts)
                 except LatentError as exc:
                     self._fail(f"{candidate.shown}, line {record.line}", exc.message)
             if batch.next_offset <= offset:

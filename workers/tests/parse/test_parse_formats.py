@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from email.message import EmailMessage
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed
 from latent_core.domain.manifest.model import Chunker
 from latent_workers.chunk.writing import drafts_of
-from latent_workers.parse.mail import message, parser as mail
+from latent_workers.parse.mail import mailbox, message, parser as mail
 from latent_workers.parse.office import parser as office
 from latent_workers.parse.parsed import Cue, ParsedDocument, SourceFile
 from latent_workers.parse.registry import detect
@@ -266,3 +267,55 @@ def test_subtitles_without_a_time_are_refused() -> None:
 )
 def test_each_format_has_its_type(name: str, mime: str) -> None:
     assert detect(name, b"x").mime == mime
+
+
+MBOX = b"""From ann@x.org Mon May  6 10:00:00 2024
+Subject: First
+From: ann@x.org
+Message-ID: <1@x>
+
+>From now on lines may begin so.
+
+From here no message begins.
+
+From bo@x.org Tue May 07 11:00:00 2024
+Subject: Second
+From: bo@x.org
+
+Words.
+"""
+
+
+def test_a_mailbox_is_split_at_envelopes_and_not_at_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "all.mbox"
+    path.write_bytes(MBOX)
+    with path.open("rb") as file:
+        first = mailbox.read_batch(file, max_records=1, max_bytes=1000)
+        rest = mailbox.read_batch(
+            file, offset=first.next_offset, line=first.next_line, max_records=9, max_bytes=1000
+        )
+    (one,), (two,) = first.records, rest.records
+    assert (one.id, one.title, one.line, one.mail) == ("1@x", "First", 1, True)
+    assert one.text.endswith("From now on lines may begin so.\n\nFrom here no message begins.")
+    assert (two.title, two.line) == ("Second", 10)
+    assert len(two.id) == 64
+    assert rest.next_offset == rest.total_bytes == len(MBOX)
+
+
+def test_a_message_too_long_to_hold_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox, "MAX_MESSAGE_BYTES", 150)
+    path = tmp_path / "all.mbox"
+    path.write_bytes(MBOX)
+    with path.open("rb") as file:
+        batch = mailbox.read_batch(file, max_records=9, max_bytes=1000)
+    assert [failure.line for failure in batch.failures] == [1]
+    assert [record.title for record in batch.records] == ["Second"]
+
+
+def test_a_mailbox_is_known_by_its_first_line() -> None:
+    assert detect("INBOX", MBOX).mime == "application/mbox"
+    assert detect("INBOX", MBOX).corpus
+    assert not detect("a.txt", MBOX).corpus
+    assert detect("letter", b"From here on, nothing.").source_type is SourceType.TEXT

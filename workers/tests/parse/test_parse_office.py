@@ -231,7 +231,7 @@ def test_an_office_file_with_the_name_of_another_is_read_as_what_it_is() -> None
     assert read(pptx(tree(shape("x"))), "a.docx").text == "# Slide 1\n\nx\n"
 
 
-def test_macros_are_not_run_and_the_text_beside_them_is_read() -> None:
+def test_the_text_of_a_file_with_macros_is_read() -> None:
     types = (
         '<Types><Override PartName="/word/document.xml" '
         'ContentType="application/vnd.ms-word.document.macroEnabled.main+xml"/></Types>'

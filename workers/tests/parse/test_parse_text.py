@@ -160,7 +160,7 @@ def test_a_corpus_is_known_by_its_ending_or_its_type() -> None:
     ("name", "head", "what"),
     [
         ("song.md", b"fLaC\x00\x00\x00\x22" + bytes(50), "a FLAC sound"),
-        ("letter.docx", b"PK\x03\x04\x14\x00", "a Word document"),
+        ("letter.odp", b"PK\x03\x04\x14\x00", "an OpenDocument presentation"),
         ("files.zip", b"PK\x03\x04\x14\x00", "a ZIP archive"),
         ("tool", b"\x7fELF\x02\x01", "a program"),
         ("noise.txt", bytes(range(32)) * 20, "binary data"),

@@ -6,6 +6,7 @@ batch visible: it neither blocks the worker nor starts again (DESIGN §9).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -45,6 +46,7 @@ from latent_core.runtime.failpoint import failpoint
 from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import remove_earlier_attempts
 from latent_workers.ingest.conversations import is_export
+from latent_workers.ingest.mailboxes import is_mailbox
 from latent_workers.ingest.original import Original, stored
 from latent_workers.ingest.prepare import (
     PreparedDocument,
@@ -56,6 +58,7 @@ from latent_workers.ingest.prepare import (
 )
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.run import read_records
+from latent_workers.parse.signatures import MAILBOX_MIME
 from latent_workers.parse.structured import jsonl
 
 RECORDS_PER_BATCH: Final = 256
@@ -63,6 +66,7 @@ BYTES_PER_BATCH: Final = 8 * 1024 * 1024
 MAX_REPORTED_FAILURES: Final = 20
 """Per batch: further bad lines are counted, not listed."""
 
+MAIL: Final = DetectedType(SourceType.MAIL, "message/rfc822")
 NOTHING: Final = PublicationResult(frozenset(), frozenset())
 RECORD: Final = DetectedType(SourceType.TEXT, "text/plain")
 CONVERSATION: Final = DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
@@ -106,6 +110,7 @@ async def _read(
         max_records=RECORDS_PER_BATCH,
         max_bytes=BYTES_PER_BATCH,
         conversations=is_export(payload),
+        mailbox=await asyncio.to_thread(is_mailbox, original.path, payload),
     )
     checked = _checked(container.manifest, payload.meta, batch)
     return CorpusBatch(container, ctx.job.doc_id, payload, original, checked)
@@ -225,7 +230,9 @@ def _content_hash(record: jsonl.Record) -> Sha256:
 
 
 def _type_of(record: jsonl.Record) -> DetectedType:
-    return RECORD if record.conversation is None else CONVERSATION
+    if record.conversation is not None:
+        return CONVERSATION
+    return MAIL if record.mail else RECORD
 
 
 def _size(record: jsonl.Record) -> int:
@@ -339,20 +346,21 @@ async def _whole(
     """The corpus itself, which becomes live with its last batch and has no chunks: listings know it by its hash."""
     if payload.records == 0:
         raise IngestFailed(
-            f'\'{payload.filename}\' has no record: a line is {{"_id", "title", "text", …}}'
+            f'\'{payload.filename}\' has no record: a line is {{"_id", "title", "text", …}}, and a mailbox has messages'
         )
     attempts = await documents.take_generations(conn, [corpus_batch.corpus], payload.request)
     attempt = attempts.get(corpus_batch.corpus)
     if attempt is None:
         return None
     original = corpus_batch.original
-    mime = "application/x-ndjson"
+    mailbox = await asyncio.to_thread(is_mailbox, original.path, payload)
+    mime = MAILBOX_MIME if mailbox else "application/x-ndjson"
     return StagedGeneration(
         doc_id=corpus_batch.corpus,
         generation=attempt.generation,
         live=LiveGeneration(
             title=payload.filename,
-            source_type=SourceType.JSON.value,
+            source_type=(SourceType.MAIL if mailbox else SourceType.JSON).value,
             sha256=payload.source_sha256 or original.sha256,
             bytes=original.bytes,
             language="simple",

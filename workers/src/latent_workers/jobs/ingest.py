@@ -34,6 +34,7 @@ from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import cleanup_on_failure, remove_earlier_attempts
 from latent_workers.ingest.conversations import as_conversations, is_conversation, is_export
 from latent_workers.ingest.embedded_images import with_pictures
+from latent_workers.ingest.mailboxes import is_mailbox
 from latent_workers.ingest.original import Original, fetch
 from latent_workers.ingest.page_drawing import RenderPayload
 from latent_workers.ingest.prepare import (
@@ -128,7 +129,7 @@ async def _ingest(
         payload = await fetch_page(ctx, deps, payload, known, javascript=javascript)
     original = await fetch(ctx, deps, payload)
     payload, original = await as_conversations(ctx, deps, container, payload, original)
-    if is_export(payload):
+    if is_export(payload) or await asyncio.to_thread(is_mailbox, original.path, payload):
         await ingest_records(ctx, deps, container, payload, original, staged)
     else:
         await _document(ctx, deps, container, payload, original, staged)

@@ -19,6 +19,7 @@ from latent_workers.parse.signatures import (
     CORPUS,
     EXTENSIONS,
     FILE_NAMES,
+    MAILBOX_MIME,
     MIME_OF_EXTENSION,
     MIME_OF_TYPE,
     MIME_TYPES,
@@ -67,7 +68,7 @@ PACKED_TYPES: Final = (SourceType.DOCUMENT, SourceType.SHEET, SourceType.SLIDES,
 
 @dataclass(frozen=True, slots=True)
 class DetectedType:
-    """The type of a file. ``corpus``: JSONL with one document per line, read by ``jsonl``."""
+    """The type of a file. ``corpus``: one of many documents: JSONL with one per line, or a mailbox."""
 
     source_type: SourceType
     mime: str
@@ -115,6 +116,8 @@ def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
         raise IngestFailed(
             f"'{name}' is {signatures.refine(kind, name)}; {supported()}", detected=kind
         )
+    if by_name is None and signatures.is_mailbox(head):
+        return DetectedType(SourceType.MAIL, MAILBOX_MIME, corpus=True)
     return by_name or DetectedType(SourceType.TEXT, "text/plain")
 
 
@@ -126,7 +129,8 @@ def _by_name(name: str) -> DetectedType | None:
         return None
     if suffix in CORPUS:
         return DetectedType(source_type, "application/x-ndjson", corpus=True)
-    return DetectedType(source_type, MIME_OF_EXTENSION.get(suffix) or MIME_OF_TYPE[source_type])
+    mime = MIME_OF_EXTENSION.get(suffix) or MIME_OF_TYPE[source_type]
+    return DetectedType(source_type, mime, corpus=mime == MAILBOX_MIME)
 
 
 def plain_mime(mime: str | None) -> str:
@@ -139,4 +143,4 @@ def _by_mime(mime: str | None) -> DetectedType | None:
     if plain == "application/x-ndjson":
         return DetectedType(SourceType.JSON, plain, corpus=True)
     source_type = MIME_TYPES.get(plain)
-    return DetectedType(source_type, plain) if source_type else None
+    return DetectedType(source_type, plain, corpus=plain == MAILBOX_MIME) if source_type else None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -74,16 +74,18 @@ async def read_records(
     max_records: int = 256,
     max_bytes: int = 8 * MIB,
     conversations: bool = False,
+    mailbox: bool = False,
     budget: Budget = RECORDS_BUDGET,
 ) -> RecordBatch:
-    """The next batch of a JSONL corpus from byte ``offset``, where line number ``line`` starts."""
-    label = "the JSONL reader"
-    arguments = {
+    """The next batch of a JSONL corpus, or of a ``mailbox``, from byte ``offset``, where line number ``line`` starts."""
+    label = "the reader of mailboxes" if mailbox else "the JSONL reader"
+    arguments: dict[str, Any] = {
+        "mailbox": mailbox,
         "offset": offset,
         "line": line,
         "max_records": max_records,
         "max_bytes": max_bytes,
-        "conversations": conversations,
+        **({} if mailbox else {"conversations": conversations}),
     }
     item = await sandbox.run("records", arguments, files=[file], budget=budget, label=label)
     return _checked(lambda answer: _BATCH.validate_json(answer.value), item, label)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
@@ -108,6 +109,8 @@ _ARCHIVES: Final = frozenset(
         "an xz file",
     }
 )
+ENVELOPE: Final = re.compile(rb"From \S.*\b\d{1,2}:\d{2}(?::\d{2})?\b.*\d{4}")
+"""The line before a message in a mailbox. A sentence that begins with "From" has no time in it."""
 _CONTROLS: Final = frozenset(range(32)) - frozenset(b"\t\n\r\f\v\b\x1a\x1b")
 _MAX_CONTROL_SHARE = 0.1
 _MAX_IN_LEGACY_TEXT = 0.02
@@ -129,6 +132,11 @@ def refine(kind: str, name: str) -> str:
     if kind in (_ZIP, _OLE):
         kind = _OFFICE.get(PurePosixPath(name.lower()).suffix, kind)
     return f"{kind}: add the files in it" if kind in _ARCHIVES else kind
+
+
+def is_mailbox(head: bytes) -> bool:
+    """Whether a file begins with the envelope of a message."""
+    return ENVELOPE.match(head.split(b"\n", 1)[0]) is not None
 
 
 def packed_type(kind: str | None, head: bytes) -> SourceType | None:
@@ -188,11 +196,12 @@ EXTENSIONS: Final[Mapping[str, SourceType]] = {
     ),
     **dict.fromkeys(("xlsx", "xlsm", "xltx", "xltm", "xls", "csv", "tsv"), SourceType.SHEET),
     **dict.fromkeys(("pptx", "pptm", "ppsx", "ppsm", "potx", "potm"), SourceType.SLIDES),
-    **dict.fromkeys(("eml", "msg"), SourceType.MAIL),
+    **dict.fromkeys(("eml", "msg", "mbox"), SourceType.MAIL),
     **dict.fromkeys(("srt", "vtt"), SourceType.SUBTITLES),
 }
 CORPUS: Final = frozenset({"jsonl", "ndjson"})
 FILE_NAMES: Final[Mapping[str, SourceType]] = dict.fromkeys(_CODE_NAMES.split(), SourceType.CODE)
+MAILBOX_MIME: Final = "application/mbox"
 _OOXML: Final = "application/vnd.openxmlformats-officedocument."
 MIME_OF_TYPE: Final[Mapping[SourceType, str]] = {
     SourceType.TEXT: "text/plain",
@@ -224,6 +233,7 @@ MIME_OF_EXTENSION: Final[Mapping[str, str]] = {
     "pptm": "application/vnd.ms-powerpoint.presentation.macroenabled.12",
     "eml": "message/rfc822",
     "msg": "application/vnd.ms-outlook",
+    "mbox": MAILBOX_MIME,
     "ipynb": "application/x-ipynb+json",
     "srt": "application/x-subrip",
     "vtt": "text/vtt",

@@ -34,8 +34,15 @@ def parse(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Task
 
 
 def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
-    """The arguments of ``jsonl.read_batch`` and the file; yields one batch."""
-    yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))
+    """The arguments of ``jsonl.read_batch``, or with ``mailbox`` those of ``mailbox.read_batch``, and the file; yields
+    one batch."""
+    if arguments.pop("mailbox"):
+        # Here, since no other source needs the readers of mail.
+        from latent_workers.parse.mail import mailbox
+
+        yield TaskOutput(asdict(mailbox.read_batch(files[0], **arguments)))
+    else:
+        yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))
 
 
 def conversations(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:

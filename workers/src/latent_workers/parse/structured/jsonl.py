@@ -38,6 +38,8 @@ class Record:
     replaced_characters: int = 0
     conversation: dict[str, Any] | None = None
     """The stored form of a conversation, which is then the text of the record."""
+    mail: bool = False
+    """Whether it is a message of a mailbox."""
 
 
 @dataclass(frozen=True, slots=True)

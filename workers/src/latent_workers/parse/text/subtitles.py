@@ -81,14 +81,16 @@ def _composed(lines: list[_Line]) -> tuple[str, list[Cue]]:
     offset = size = 0
     last: _Line | None = None
     for line in lines:
-        turns = last is None or line.speaker != last.speaker
+        other_speaker = last is None or line.speaker != last.speaker
         if last is not None:
             full = size > _PARAGRAPH_CHARS and last.words.endswith(_SENTENCE_END)
-            fresh = turns or full or line.begin - last.end > _PAUSE_SECONDS
+            fresh = other_speaker or full or line.begin - last.end > _PAUSE_SECONDS
             parts.append("\n\n" if fresh else "\n")
             offset += len(parts[-1])
             size = 0 if fresh else size
-        words = escaped(f"{line.speaker}: {line.words}" if turns and line.speaker else line.words)
+        words = escaped(
+            f"{line.speaker}: {line.words}" if other_speaker and line.speaker else line.words
+        )
         parts.append(words)
         cues.append(Cue(offset, line.begin, line.end))
         offset += len(words)
