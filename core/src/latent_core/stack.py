@@ -96,6 +96,8 @@ class Stack:
     """The owner's."""
     token_place: str
     """Where users find the token."""
+    cosine_scales: CosineScales
+    """Sampled once per process, not per search."""
     rerankers: Rerankers = field(default_factory=Rerankers)
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     channel_outages: ChannelOutages = field(default_factory=ChannelOutages)
@@ -133,7 +135,7 @@ class Stack:
             queries=queries,
             breakers=self.breakers,
             channel_outages=self.channel_outages,
-            cosine_scales=CosineScales(self.vectors),
+            cosine_scales=self.cosine_scales,
         )
 
     @classmethod
@@ -179,6 +181,7 @@ class Stack:
                 tmp=place.tmp,
                 token=place.token,
                 token_place=place.token_place,
+                cosine_scales=CosineScales(vectors),
                 rerankers=rerankers,
                 capacity=capacity,
                 presigner=open_presigner(services, settings, holder),

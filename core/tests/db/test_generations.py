@@ -162,7 +162,7 @@ class PublishHarness:
         )
         async with self.db.transaction() as conn:
             live = await chunks.live(conn, "notes", hits.chunk_nos, FilterCondition())
-            rows = await chunks.hydrate(conn, "notes", list(live))
+            rows = await chunks.hydrate(conn, [("notes", chunk_no) for chunk_no in live])
         return {row.text for row in rows.values()}
 
     async def drain(self) -> None:

@@ -13,6 +13,7 @@ from latent_core import stack as module
 from latent_core.domain.errors import LatentError, MarkerMismatch, Misconfigured, TimedOut
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest import containers as founding
+from latent_core.search.embed import QueryCache
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.vectors.qdrant.index import QdrantVectorIndex
@@ -132,3 +133,12 @@ async def test_a_marker_of_another_holder_stops_a_start(
     with pytest.raises(MarkerMismatch):
         async with Stack.open(settings, name="worker"):
             pass
+
+
+async def test_every_search_uses_what_searches_before_it_learnt(settings: Settings) -> None:
+    """A scale that each search sampled anew cost it more than all else."""
+    async with Stack.open(settings, name="gateway") as stack:
+        one, two = stack.search_stores(QueryCache()), stack.search_stores(QueryCache())
+        assert one.cosine_scales is two.cosine_scales
+        assert one.breakers is two.breakers
+        assert one.channel_outages is two.channel_outages

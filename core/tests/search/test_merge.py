@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given, strategies as st
 
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.fuse import RankedList
@@ -62,6 +64,52 @@ def test_a_container_whose_channel_failed_competes_with_the_others() -> None:
     failed = retrieved("failed", bm25={1: 9.0})
     whole = retrieved("whole", bm25={1: 5.0}, vector={1: 0.6})
     assert {c.container_id: c.score for c in fused([failed, whole])}["failed"] == pytest.approx(1.0)
+
+
+@given(
+    parts=st.lists(
+        st.tuples(
+            st.dictionaries(st.integers(0, 8), st.floats(0.1, 9), max_size=6),
+            st.dictionaries(st.integers(0, 8), st.floats(-1, 1), max_size=6),
+        ),
+        min_size=2,
+        max_size=4,
+    ),
+    common=st.lists(st.floats(0.1, 9), min_size=9, max_size=9),
+    method=st.sampled_from(FusionMethod),
+)
+def test_each_container_keeps_the_order_that_it_has_alone(
+    parts: list[tuple[dict[int, float], dict[int, float]]],
+    common: list[float],
+    method: FusionMethod,
+) -> None:
+    how = Fusion(method=method)
+    found = [
+        retrieved(f"c{n}", how, bm25=best_first(words), vector=best_first(meaning))
+        for n, (words, meaning) in enumerate(parts)
+    ]
+    alone = [order(one) for one in found]
+    for one in found:
+        words = one.lists["bm25"]
+        scores = [common[no] for no in words.keys]
+        one.lists["bm25"] = RankedList(words.keys, words.scores, scores)
+    together = fused(found)
+    assert all(a.score >= b.score for a, b in pairwise(together))
+    for n, own in enumerate(alone):
+        assert [(c.container_id, c.chunk_no) for c in together if c.container_id == f"c{n}"] == own
+
+
+def best_first(scores: dict[int, float]) -> dict[int, float]:
+    return dict(sorted(scores.items(), key=lambda one: -one[1]))
+
+
+def test_a_containers_places_are_those_of_the_statistics_of_all() -> None:
+    """By its own statistics the second text is better, and by those of all the first."""
+    one = retrieved("a", bm25={2: 5.0, 1: 4.0})
+    one.lists["bm25"] = RankedList([2, 1], [5.0, 4.0], [1.0, 8.0])
+    other = retrieved("b", bm25={1: 3.0})
+    other.lists["bm25"] = RankedList([1], [3.0], [3.0])
+    assert order(one, other) == [("a", 2), ("b", 1), ("a", 1)]
 
 
 def test_the_order_of_the_containers_does_not_matter() -> None:

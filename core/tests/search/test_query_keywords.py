@@ -18,7 +18,7 @@ from latent_core.search.readable import SearchStores
 pytestmark = pytest.mark.asyncio
 
 MISSPELT = QueryWords({"c": ["english"]}, {"c": ["lantren"]}, "lantren", {}, {"lantren": "lantren"})
-HITS = KeywordHits(np.array([7]), np.array([1.0]), 1, 1, (), 1)
+HITS = KeywordHits(np.array([7]), np.array([1.0]), np.array([1.0]), 1, 1, (), 1)
 
 
 class Answers:

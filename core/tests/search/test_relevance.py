@@ -143,7 +143,7 @@ def judge_of(
 
 def test_an_answer_is_relevant_and_nonsense_is_not() -> None:
     judge = judge_of({1: 0.62, 2: 0.12}, {1: 14.0}, complete=True)
-    answer, nonsense = judge.relevance_of(1), judge.relevance_of(2)
+    answer, nonsense = judge.relevances([1, 2])
     assert answer is not None
     assert nonsense is not None
     assert answer > 0.9
@@ -168,7 +168,7 @@ def test_no_candidate_beyond_the_lists_reaches_a_relevance_that_their_ends_rule_
     )
     whole = judge_of(by_cosine, by_score)
     beyond = max(len(cosines), len(scores)) - 1
-    found = whole.relevance_of(beyond)
+    (found,) = whole.relevances([beyond])
     assert found is not None
     if known.nothing_beyond_reaches(bound):
         assert found < bound

@@ -72,6 +72,7 @@ def chunk(text: str, **more: Any) -> dict[str, Any]:
         ),
         "id": UUID(int=2),
         "doc_id": DOC,
+        "container_id": "ships",
         "chunk_no": 1,
         "text": text,
         "language": "english",

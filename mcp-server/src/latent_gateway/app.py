@@ -103,6 +103,9 @@ ROUTERS = (
 )
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
+GC_OBJECTS = 20_000
+"""New objects until a collection. A search over several containers makes some thousand, and Python's 700 would run
+several collections within each."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none is closed under a new request."""
 
@@ -272,6 +275,7 @@ async def _answer(
         await asyncio.sleep(0.01)
     if server.started:
         gc.freeze()  # modules stay: full collections over them would stop the loop for 0.1 s
+        gc.set_threshold(GC_OBJECTS, 10, 10)
         announce(_started(settings, stack, app, listening.getsockname()[1]))
     await task
 

@@ -39,6 +39,7 @@ from latent_core.queue.lease import HeldClaim
 from latent_core.queue.requeue import retry_or_fail
 from latent_core.queue.wakeup import Wakeup
 from latent_core.readiness import Readiness
+from latent_core.search.cosine_scales import CosineScales
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
@@ -254,6 +255,7 @@ def embedded_stack(
         tmp=tmp,
         token="",
         token_place="",
+        cosine_scales=CosineScales(vectors),
     )
 
 

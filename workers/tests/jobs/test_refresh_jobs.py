@@ -286,8 +286,9 @@ class RefreshHarness:
         vector = await self.models.for_space(container.space).embed_query(query)
         hits = await self.stack.vectors.search(container.space.collection(), vector, 20)
         async with self.stack.db.transaction() as conn:
-            places = await chunks.places(conn, CONTAINER, hits.chunk_nos.tolist())
-        return next(places[o].doc_id for o in hits.chunk_nos.tolist() if o in places)
+            keys = [(CONTAINER, chunk_no) for chunk_no in hits.chunk_nos.tolist()]
+            places = await chunks.places(conn, keys)
+        return next(places[key].doc_id for key in keys if key in places)
 
     async def lacking(self, space: Space) -> int:
         """Points that a collection should hold and does not, and (negative) those that nobody awaits."""

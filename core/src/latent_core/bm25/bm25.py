@@ -41,6 +41,7 @@ SELECT container_id, NULL, NULL, NULL, term, chunk_nos, tfs, lens
 FROM unmerged_postings WHERE container_id = ANY(%(container_ids)s) AND term = ANY(%(terms)s)
 """
 
+NO_STATISTICS: Final = statistics([])
 INLINE_POSTINGS: Final = 50_000
 """Fewer postings are scored in the event loop, because a thread would take longer."""
 
@@ -105,6 +106,7 @@ class ReadPostings:
 
     live: Mapping[str, LivePostings]
     queries: Mapping[str, Sequence[str]]
+    own: Mapping[str, KeywordStatistics]
     together: KeywordStatistics
     scored: dict[str, ScoredChunks] = field(default_factory=dict)
 
@@ -122,8 +124,8 @@ class ReadPostings:
     def _best(self, container_id: str, k: int, allowed: NDArray[np.uint32] | None) -> KeywordHits:
         scored = self.scored.get(container_id)
         if scored is None:
-            query = self.queries[container_id]
-            scored = score(self.live[container_id], query, self.together)
+            query, own = self.queries[container_id], self.own[container_id]
+            scored = score(self.live[container_id], query, own, self.together)
             self.scored[container_id] = scored
         return scored.best(k, allowed)
 
@@ -141,7 +143,9 @@ def _postings(
         one: live_postings(snapshot, [term for term in terms if term in snapshot.rows])
         for one, snapshot in snapshots.items()
     }
-    return ReadPostings(live, queries, statistics([(snapshots[one], live[one]) for one in live]))
+    own = {one: statistics([(snapshots[one], live[one])]) for one in live}
+    together = statistics([(snapshots[one], live[one]) for one in live]) if len(own) > 1 else None
+    return ReadPostings(live, queries, own, together or next(iter(own.values()), NO_STATISTICS))
 
 
 def _grouped(snapshot: Snapshot, as_one: Mapping[str, Sequence[str]]) -> Snapshot:

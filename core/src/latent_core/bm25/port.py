@@ -20,7 +20,7 @@ class TermUse:
     count: int
     """Number of occurrences in the query."""
     df: int
-    """Live chunks with the term, in all containers of the search."""
+    """Live chunks with the term."""
     idf: float
     """Its weight; lower than by ``df`` alone for a stop word of one of the containers' languages."""
 
@@ -31,11 +31,13 @@ class KeywordHits:
 
     chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float64]
-    """Positive; comparable within one search, also between its containers."""
+    """Positive. By the statistics of the container, so its order is the same whatever else is searched."""
+    common: NDArray[np.float64]
+    """By the statistics of all containers of the search, so they compare with those of other containers."""
     matched: int
     """Live, allowed chunks with at least one term, also beyond ``k``."""
     live_chunks: int
-    """Of all containers of the search."""
+    """Of the container."""
     terms: tuple[TermUse, ...]
     """The query's distinct terms in its order."""
     rows_read: int
@@ -57,8 +59,7 @@ class KeywordAnswers(Protocol):
     async def best(
         self, container_id: str, k: int, allowed: NDArray[np.uint32] | None = None
     ) -> KeywordHits:
-        """The best ``k`` chunks of a container, only among ``allowed`` if given. Inverse document frequencies and the
-        average length are those of all containers together."""
+        """The best ``k`` chunks of a container by its own statistics, only among ``allowed`` if given."""
         ...
 
 

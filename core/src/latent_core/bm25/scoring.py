@@ -3,8 +3,9 @@
     score(d) = sum over query terms of  idf · tf / (tf + k1 · (1 - b + b · length / average))
     idf      = ln(1 + (N - df + 0.5) / (df + 0.5))
 
-N, average and df count live chunks, of all containers that one search covers: so scores of one container compare with
-those of another, and a word that is rare in one of them only is not rare. A stop word occurs in every chunk of its language without postings: in a
+N, average and df count live chunks: those of the container for its own order, since a word that all of its texts
+contain says little there; and those of all containers of a search for scores that compare between them, since a word
+that is rare in one of them only is not rare. A stop word occurs in every chunk of its language without postings: in a
 container of several languages its df includes them. (Otherwise one English text among Spanish ones would make "de"
 the rarest word.) Contributions are added in the query's order of terms, so that chunks with equal statistics get
 exactly equal scores, ordered by chunk_no.
@@ -136,20 +137,24 @@ class ScoredChunks:
 
     chunk_nos: NDArray[np.int64]
     scores: NDArray[np.float64]
+    """By the statistics of their container."""
+    common: NDArray[np.float64]
+    """By those of all containers of the search."""
     uses: tuple[TermUse, ...]
     live_chunks: int
     rows_read: int
 
     def best(self, k: int, allowed: ChunkNos | None = None) -> KeywordHits:
         """The best ``k``, only among ``allowed`` if given."""
-        chunk_nos, scores = self.chunk_nos, self.scores
+        chunk_nos, scores, common = self.chunk_nos, self.scores, self.common
         if allowed is not None:
             kept = np.isin(chunk_nos, allowed.astype(np.int64))
-            chunk_nos, scores = chunk_nos[kept], scores[kept]
+            chunk_nos, scores, common = chunk_nos[kept], scores[kept], common[kept]
         best = _best(scores, k)
         return KeywordHits(
             chunk_nos=chunk_nos[best],
             scores=scores[best],
+            common=common[best],
             matched=len(chunk_nos),
             live_chunks=self.live_chunks,
             terms=self.uses,
@@ -157,14 +162,25 @@ class ScoredChunks:
         )
 
 
-def score(live: LivePostings, terms: Sequence[str], weighing: KeywordStatistics) -> ScoredChunks:
-    """BM25 of a container's chunks for ``terms``; a repeated term counts repeatedly."""
+def score(
+    live: LivePostings, terms: Sequence[str], own: KeywordStatistics, common: KeywordStatistics
+) -> ScoredChunks:
+    """BM25 of a container's chunks for ``terms``; a repeated term counts repeatedly. ``own``: the statistics of the
+    container; ``common``: those of all containers of the search, the same object if there is no other."""
     counts = Counter(terms)
     held = live.only(list(counts))
-    uses = tuple(weighing.use(term, count) for term, count in counts.items())
-    contributions = _contributions(weighing.average_length, uses, held)
-    chunk_nos, scores = _sum(held.found, contributions)
-    return ScoredChunks(chunk_nos, scores, uses, weighing.live_chunks, held.rows_read)
+    uses = _uses(counts, own)
+    chunk_nos, scores = _sum(held.found, _contributions(own.average_length, uses, held))
+    among_all = scores
+    if common is not own:
+        # The same chunks in the same order: every weight is positive.
+        weights = _contributions(common.average_length, _uses(counts, common), held)
+        _, among_all = _sum(held.found, weights)
+    return ScoredChunks(chunk_nos, scores, among_all, uses, own.live_chunks, held.rows_read)
+
+
+def _uses(counts: Mapping[str, int], weighing: KeywordStatistics) -> tuple[TermUse, ...]:
+    return tuple(weighing.use(term, count) for term, count in counts.items())
 
 
 def idf(chunks: float, df: float) -> float:

@@ -29,6 +29,7 @@ from latent_core.search.embed import QueryVectors
 from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
 from latent_core.search.keywords import QueryKeywords
+from latent_core.search.live_join import LiveJoin
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
 from latent_core.search.relevance import WordScale
@@ -86,9 +87,12 @@ class ContainerSearch:
         part: ContainerPlan,
         vectors: QueryVectors,
         keywords: QueryKeywords,
+        joins: LiveJoin | None = None,
         spent: float = 0.0,
     ) -> None:
-        """``spent``: seconds of its deadline that have already passed."""
+        """``joins``: shared with the searches of other containers. ``spent``: seconds of its deadline that have already
+        passed."""
+        self._joins = joins
         self._stores = stores
         self._plan = plan
         self._part = part
@@ -386,18 +390,24 @@ class ContainerSearch:
         unknown = [chunk_no for chunk_no in found.chunk_nos.tolist() if chunk_no not in judged]
         if not unknown:
             return
-        chunk_nos = np.array(unknown, dtype=np.int64)
-        async with self._stores.db.reading() as conn:
-            live = await chunks.live(
-                conn,
-                self._part.container.id,
-                chunk_nos,
-                self._part.condition,
-                superseded=self._plan.include_superseded,
-            )
+        live = await self._visible(unknown)
         live = await self._meeting_constraints(live, scope)
         judged.update((chunk_no, live.get(chunk_no)) for chunk_no in unknown)
         self.result.add_timing("join", perf_counter() - begun)
+
+    async def _visible(self, chunk_nos: list[int]) -> dict[int, UUID]:
+        """Those that are visible and pass the filter, each with its document."""
+        container_id, condition = self._part.container.id, self._part.condition
+        if self._joins is not None and condition.where is None:
+            return await self._joins.of(container_id, chunk_nos)
+        async with self._stores.db.reading() as conn:
+            return await chunks.live(
+                conn,
+                container_id,
+                np.array(chunk_nos, dtype=np.int64),
+                condition,
+                superseded=self._plan.include_superseded,
+            )
 
     async def _meeting_constraints(
         self, live: dict[int, UUID], scope: SearchScope
@@ -415,9 +425,10 @@ class ContainerSearch:
 
 
 def _live_only(candidates: ChannelCandidates, live: Mapping[int, UUID]) -> RankedList[int]:
-    pairs = [
-        (o, s)
-        for o, s in zip(candidates.chunk_nos.tolist(), candidates.scores.tolist(), strict=True)
-        if o in live
-    ]
-    return RankedList([o for o, _ in pairs], [s for _, s in pairs])
+    kept = [n for n, chunk_no in enumerate(candidates.chunk_nos.tolist()) if chunk_no in live]
+    common = candidates.common
+    return RankedList(
+        candidates.chunk_nos[kept].tolist(),
+        candidates.scores[kept].tolist(),
+        None if common is None else common[kept].tolist(),
+    )

@@ -40,6 +40,8 @@ class RankedList(Generic[Key]):
 
     keys: Sequence[Key]
     scores: Sequence[float]
+    common: Sequence[float] | None = None
+    """Scores that compare between the containers of the search, if ``scores`` do not; by another order, maybe."""
 
 
 class FusedCandidate(NamedTuple, Generic[Key]):
@@ -52,6 +54,15 @@ class FusedCandidate(NamedTuple, Generic[Key]):
 
 def fuse(lists: Mapping[str, RankedList[Key]], how: Fusion) -> list[FusedCandidate[Key]]:
     """Fuse the lists that answered, best first; ties by RRF, then by key."""
+    scores, rrf = scores_of(lists, how)
+    fused = [FusedCandidate(key, score, rrf[key]) for key, score in scores.items()]
+    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.key))
+
+
+def scores_of(
+    lists: Mapping[str, RankedList[Key]], how: Fusion
+) -> tuple[dict[Key, float], dict[Key, float]]:
+    """The score of every candidate, 0..1, and its RRF, which breaks ties."""
     weights = {name: how.weights.get(name, 1.0) for name in lists}
     rrf = _rrf(lists, weights, how.k)
     match how.method:
@@ -65,8 +76,7 @@ def fuse(lists: Mapping[str, RankedList[Key]], how: Fusion) -> list[FusedCandida
             scores = _auto(lists, {name: weight_of(name, how.weights) for name in lists})
         case _:
             assert_never(how.method)
-    fused = [FusedCandidate(key, scores.get(key, 0.0), rrf[key]) for key in rrf]
-    return sorted(fused, key=lambda f: (-f.score, -f.rrf, f.key))
+    return scores, rrf
 
 
 def _rrf(

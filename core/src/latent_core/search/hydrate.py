@@ -1,4 +1,4 @@
-"""The rows of the hits of a page: one query per container for the shown chunks, one for the others."""
+"""The rows of the hits of a page: one query for the shown chunks, one for the others."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection, Database
 from latent_core.db.documents import chunks, pages
-from latent_core.db.documents.chunks import HitRow, PlaceRow
+from latent_core.db.documents.chunks import ChunkKey, HitRow, PlaceRow
 from latent_core.db.documents.pages import MissingImage
 from latent_core.search.ranking import Group, RankedCandidate
 
 Row = TypeVar("Row")
 
-Read = Callable[[Connection, str, Sequence[int]], Awaitable[dict[int, Row]]]
-"""Rows of those chunk_nos of a container that are visible."""
+Read = Callable[[Connection, Sequence[ChunkKey]], Awaitable[dict[ChunkKey, Row]]]
+"""Rows of those chunks that are visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class HydratedRows:
     """Rows by (container, chunk_no)."""
 
-    chunks: dict[tuple[str, int], HitRow]
+    chunks: dict[ChunkKey, HitRow]
     """Of the groups' best and of their passages."""
-    places: dict[tuple[str, int], PlaceRow]
+    places: dict[ChunkKey, PlaceRow]
     """Of their others and of their duplicates."""
     lacks: dict[UUID, MissingImage]
     """Documents without an image: whether and why it is missing."""
@@ -60,12 +60,6 @@ def _lacks_image(row: HitRow) -> bool:
 
 async def _rows(
     conn: Connection, read: Read[Row], candidates: Sequence[RankedCandidate]
-) -> dict[tuple[str, int], Row]:
-    by_container: dict[str, list[int]] = {}
-    for candidate in candidates:
-        by_container.setdefault(candidate.container_id, []).append(candidate.chunk_no)
-    rows: dict[tuple[str, int], Row] = {}
-    for container_id, chunk_nos in by_container.items():
-        found = await read(conn, container_id, chunk_nos)
-        rows.update({(container_id, chunk_no): row for chunk_no, row in found.items()})
-    return rows
+) -> dict[ChunkKey, Row]:
+    keys = [(c.container_id, c.chunk_no) for c in candidates]
+    return await read(conn, keys) if keys else {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+import numpy as np
 
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.runtime.tasks import all_or_first_failure
@@ -16,6 +18,8 @@ from latent_core.search.ranking import RankedCandidate
 from latent_core.search.relevance import CosineScale, WordScale, relevance
 
 DIGITS: Final = 4
+BEYOND: Final = -1
+"""In place of a chunk_no: a candidate that no list has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +39,29 @@ class RelevanceJudge:
     is_exact: bool = False
     """The query has nothing but terms, expressions or a path that every hit has."""
 
-    def relevance_of(self, chunk_no: int | None) -> float | None:
-        """None for a candidate that no list has."""
+    def relevances(self, chunk_nos: Sequence[int]) -> list[float] | list[None]:
+        """One for each candidate; None if no list tells."""
         if self.is_exact:
-            return 1.0
+            return [1.0] * len(chunk_nos)
         nearness = strength = None
         if self.cosine_scale is not None:
-            end = self.cosine_scale.unrelated if self.cosine_end is None else self.cosine_end
-            nearness = self.cosine_scale.nearness(_listed(self.cosines, chunk_no, end))
+            cosines, end = self.cosines, self._cosine_end(self.cosine_scale)
+            nearness = self.cosine_scale.nearness(
+                np.array([cosines.get(n, end) for n in chunk_nos])
+            )
         if self.word_scale is not None:
-            strength = self.word_scale.strength(_listed(self.scores, chunk_no, self.score_end))
+            scores, end = self.scores, self.score_end
+            strength = self.word_scale.strength(np.array([scores.get(n, end) for n in chunk_nos]))
         judged = relevance(nearness, strength)
-        return None if judged is None else round(judged, DIGITS)
+        return [None] * len(chunk_nos) if judged is None else judged.round(DIGITS).tolist()
 
     def nothing_beyond_reaches(self, min_relevance: float) -> bool:
         """Whether all candidates that the lists do not have yet are below."""
-        beyond = self.relevance_of(None)
+        (beyond,) = self.relevances([BEYOND])
         return beyond is not None and beyond < min_relevance
 
-
-def _listed(scores: Mapping[int, float], chunk_no: int | None, end: float) -> float:
-    return end if chunk_no is None else scores.get(chunk_no, end)
+    def _cosine_end(self, scale: CosineScale) -> float:
+        return scale.unrelated if self.cosine_end is None else self.cosine_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +117,11 @@ async def judge(
     """The candidates in their order, with their relevance."""
     found = await all_or_first_failure([_judge_of(scales, r) for r in retrieved])
     judges = {r.plan.container.id: one for r, one in zip(retrieved, found, strict=True)}
-    judged = [
-        c._replace(relevance=judges[c.container_id].relevance_of(c.chunk_no)) for c in candidates
-    ]
+    relevances: dict[str, Iterator[float | None]] = {
+        one: iter(judges[one].relevances([c.chunk_no for c in candidates if c.container_id == one]))
+        for one in judges
+    }
+    judged = [RankedCandidate(*c[:-1], next(relevances[c.container_id])) for c in candidates]
     if min_score is None:
         return JudgedCandidates(judged, [])
     return JudgedCandidates(

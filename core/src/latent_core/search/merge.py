@@ -8,21 +8,29 @@ its best hit beside the right one, so each channel is merged over the containers
   of their model, in standard deviations.
 - Exact matches compare by their number.
 
-A container's weights and method stay its own: its candidates are fused by them, among the candidates of all.
+A container's weights and method stay its own: its candidates are fused by them, among the candidates of all. That decides
+which places they take together. Among themselves they keep the order that they have when their container is searched
+alone: a container about libraries knows better than all containers together what tells its texts apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import inf, nextafter
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from latent_core.db.containers import Container
 from latent_core.domain.manifest.model import Fusion
 from latent_core.search.container_search import ContainerCandidates
-from latent_core.search.fuse import FusedCandidate, RankedList, fuse
+from latent_core.search.fuse import FusedCandidate, RankedList, fuse, scores_of
 from latent_core.search.plan import VECTOR
 from latent_core.search.ranking import Key, RankedCandidate, best_first
+
+CHUNK_BITS: Final = 40
+"""Of a chunk_no: more than a container ever numbers."""
 
 ContainerList = tuple[Container, RankedList[int]]
 """A container and its list of one channel."""
@@ -30,29 +38,93 @@ ContainerList = tuple[Container, RankedList[int]]
 
 def fused(retrieved: Sequence[ContainerCandidates]) -> list[RankedCandidate]:
     """The candidates of all containers, best first; ties by container, then by chunk_no."""
-    lists = merged([(r.plan.container, r.lists) for r in retrieved])
-    documents = {r.plan.container.id: r.documents for r in retrieved}
+    places = _among_all(retrieved) if len(retrieved) > 1 else {}
     candidates = [
-        RankedCandidate(*f.key, documents[f.key[0]][f.key[1]], f.score, f.score, rrf=f.rrf)
-        for how, container_ids in _by_fusion(retrieved)
-        for f in _fused(lists, *how)
-        if f.key[0] in container_ids
+        RankedCandidate(r.plan.container.id, one.key, r.documents[one.key], score, score, 0.0, rrf)
+        for r in retrieved
+        for one, (score, rrf) in _placed(
+            fuse(r.lists, r.plan.fusion), places.get(r.plan.container.id)
+        )
     ]
     return sorted(candidates, key=best_first)
+
+
+Place = tuple[float, float]
+"""Score and tie-break."""
+
+
+def _among_all(retrieved: Sequence[ContainerCandidates]) -> dict[str, list[Place]]:
+    """The scores of each container's candidates among those of all, highest first."""
+    merger = ListMerger([(r.plan.container, r.lists) for r in retrieved])
+    lists = {name: merger.together(name) for name in merger.channels}
+    places: dict[str, list[Place]] = {}
+    for (how, channels), container_ids in _by_fusion(retrieved):
+        answered = {name: ranked for name, ranked in lists.items() if name in channels}
+        scores, rrf = scores_of(answered, how)
+        values = np.array([[score, rrf[code]] for code, score in scores.items()]).reshape(-1, 2)
+        owners = merger.owners(scores)
+        for container_id in container_ids:
+            its = values[owners == merger.number(container_id)]
+            places[container_id] = its[np.lexsort((-its[:, 1], -its[:, 0]))].tolist()
+    return places
+
+
+def _placed(
+    own: Sequence[FusedCandidate[int]], places: Sequence[Place] | None
+) -> Iterator[tuple[FusedCandidate[int], Place]]:
+    """A container's candidates in their own order, on the places that they have together among all."""
+    if places is None:
+        yield from ((one, (one.score, one.rrf)) for one in own)
+        return
+    last, last_rrf = inf, inf
+    for one, (score, rrf) in zip(own, places, strict=True):
+        # Of equal places the first one stays the better one.
+        last_rrf = rrf if (score, rrf) < (last, last_rrf) else nextafter(last_rrf, -inf)
+        last = score
+        yield one, (score, last_rrf)
 
 
 def merged(
     found: Sequence[tuple[Container, Mapping[str, RankedList[int]]]],
 ) -> dict[str, RankedList[Key]]:
     """One list per channel."""
-    channels = sorted({name for _, lists in found for name in lists})
-    return {
-        name: _together(
-            [(container, lists[name]) for container, lists in found if name in lists],
-            comparable=name != VECTOR,
+    merger = ListMerger(found)
+    return {name: merger.decoded(merger.together(name)) for name in merger.channels}
+
+
+class ListMerger:
+    """Merges the lists of containers. Its keys are single numbers, since a search has about a thousand: the number of
+    the container, in the order of their ids, before the chunk_no."""
+
+    def __init__(self, found: Sequence[tuple[Container, Mapping[str, RankedList[int]]]]) -> None:
+        self._found = sorted(found, key=lambda one: one[0].id)
+        self._numbers = {container.id: n for n, (container, _) in enumerate(self._found)}
+        self.channels = sorted({name for _, lists in found for name in lists})
+
+    def number(self, container_id: str) -> int:
+        return self._numbers[container_id]
+
+    def owners(self, codes: Collection[int]) -> NDArray[np.int64]:
+        """The number of the container of each code."""
+        return np.fromiter(codes, np.int64, len(codes)) >> CHUNK_BITS
+
+    def together(self, channel: str) -> RankedList[int]:
+        """The list of a channel over all containers, by scores that compare."""
+        parts = [(c, lists[channel]) for c, lists in self._found if channel in lists]
+        scores = np.concatenate(_comparable(parts, channel))
+        codes = np.concatenate(
+            [
+                np.array(ranked.keys, np.int64) + (self.number(c.id) << CHUNK_BITS)
+                for c, ranked in parts
+            ]
         )
-        for name in channels
-    }
+        order = np.lexsort((codes, -scores))
+        return RankedList(codes[order].tolist(), scores[order].tolist())
+
+    def decoded(self, ranked: RankedList[int]) -> RankedList[Key]:
+        ids = [container.id for container, _ in self._found]
+        keys = [(ids[code >> CHUNK_BITS], code & (1 << CHUNK_BITS) - 1) for code in ranked.keys]
+        return RankedList(keys, ranked.scores)
 
 
 Channels = frozenset[str]
@@ -74,23 +146,13 @@ def _by_fusion(
     return ways
 
 
-def _fused(
-    lists: Mapping[str, RankedList[Key]], how: Fusion, channels: Channels
-) -> list[FusedCandidate[Key]]:
-    return fuse({name: ranked for name, ranked in lists.items() if name in channels}, how)
-
-
-def _together(found: Sequence[ContainerList], *, comparable: bool) -> RankedList[Key]:
-    scores = [np.asarray(ranked.scores, np.float64) for _, ranked in found]
-    if not comparable:
-        scores = _on_one_scale(found, scores)
-    entries = [
-        (-score, container.id, chunk_no)
-        for (container, ranked), its in zip(found, scores, strict=True)
-        for chunk_no, score in zip(ranked.keys, its.tolist(), strict=True)
+def _comparable(parts: Sequence[ContainerList], channel: str) -> list[NDArray[np.float64]]:
+    """The scores of each list, so that they compare with those of the others."""
+    scores = [
+        np.asarray(ranked.scores if ranked.common is None else ranked.common, np.float64)
+        for _, ranked in parts
     ]
-    entries.sort()
-    return RankedList([(c, n) for _, c, n in entries], [-score for score, _, _ in entries])
+    return _on_one_scale(parts, scores) if channel == VECTOR else scores
 
 
 def _on_one_scale(found: Sequence[ContainerList], scores: Sequence[np.ndarray]) -> list[np.ndarray]:

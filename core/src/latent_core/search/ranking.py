@@ -154,8 +154,8 @@ class SearchOrder:
         return bool(self.plan.rerank.head) and self._judged is None
 
     async def of(self, candidates: Sequence[RankedCandidate]) -> list[RankedCandidate]:
-        """Best first, as ``best_first``."""
-        ranked = sorted(candidates, key=best_first)
+        """``candidates``, which are best first, in their final order."""
+        ranked = list(candidates)
         if self.plan.rerank.head:
             ranked = await self._reranked(ranked)
         if any(part.freshness.enabled for part in self.plan.containers):

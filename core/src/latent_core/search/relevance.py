@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from latent_core.domain.vector_types import Matrix
+
+Numbers = TypeVar("Numbers", float, NDArray[np.float64])
+"""One value, or those of many hits."""
 
 WEAK_BELOW: Final = 0.5
 """A hit below is rather irrelevant than relevant."""
@@ -43,7 +46,7 @@ class CosineScale:
     unrelated: float
     alike: float
 
-    def nearness(self, cosine: float) -> float:
+    def nearness(self, cosine: Numbers) -> Numbers:
         return (cosine - self.unrelated) / (self.alike - self.unrelated)
 
 
@@ -60,12 +63,12 @@ class WordScale:
     terms: int
     """Distinct terms of the query."""
 
-    def strength(self, score: float) -> float:
-        share = min(max(score / self.attainable, 0.0), 1.0)
-        return math.sqrt(share * math.sqrt(self.terms))
+    def strength(self, score: Numbers) -> Numbers:
+        share = np.clip(score / self.attainable, 0.0, 1.0)
+        return cast(Numbers, np.sqrt(share * math.sqrt(self.terms)))
 
 
-def relevance(nearness: float | None, strength: float | None) -> float | None:
+def relevance(nearness: Numbers | None, strength: Numbers | None) -> Numbers | None:
     """0..1, rising with both; None for what is not known, and if nothing is."""
     if nearness is not None and strength is not None:
         logit = 4.70 * nearness + 3.48 * strength - 4.95
@@ -75,7 +78,7 @@ def relevance(nearness: float | None, strength: float | None) -> float | None:
         logit = 6.57 * strength - 4.87
     else:
         return None
-    return 0.5 * (1.0 + math.tanh(0.5 * logit))
+    return cast(Numbers, 0.5 * (1.0 + np.tanh(0.5 * logit)))  # type: ignore[redundant-cast]
 
 
 def is_weak(judged: float | None) -> bool:

@@ -29,6 +29,8 @@ class ChannelCandidates:
     """The channel has no more than these."""
     words: WordScale | None = None
     """Of the BM25 scores."""
+    common: NDArray[np.float64] | None = None
+    """Scores that compare between the containers of the search, if ``scores`` do not."""
 
 
 async def vector_channel(
@@ -57,12 +59,16 @@ async def bm25_channel(
     allowed: AllowedChunks | None,
     timeout_seconds: float,
 ) -> ChannelCandidates:
-    """Best chunks by BM25 over the live chunks of all containers of the search."""
+    """Best chunks by BM25."""
     chunk_nos = None if allowed is None else allowed.chunk_nos.astype(np.uint32)
     hits = await keywords.best(container.id, depth, timeout_seconds, chunk_nos)
     words = WordScale(hits.attainable, len(hits.terms)) if hits.terms else None
     return ChannelCandidates(
-        hits.chunk_nos, hits.scores, exhausted=len(hits.chunk_nos) < depth, words=words
+        hits.chunk_nos,
+        hits.scores,
+        exhausted=len(hits.chunk_nos) < depth,
+        words=words,
+        common=hits.common,
     )
 
 

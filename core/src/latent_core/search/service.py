@@ -23,6 +23,7 @@ from latent_core.search.judge import judge
 from latent_core.search.keywords import QueryKeywords
 from latent_core.search.like import LikeSource
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
+from latent_core.search.live_join import LiveJoin
 from latent_core.search.merge import fused
 from latent_core.search.plan import (
     BM25,
@@ -67,6 +68,8 @@ from latent_core.wire.search import (
 SLACK: Final = 5
 """Extra candidates, because some may vanish between join and hydration."""
 MAX_ROUNDS: Final = 12
+COPIES_AHEAD: Final = 50
+"""Documents after a page whose texts are compared with those of the page, if there are several containers."""
 TOTAL: Final[SearchStage] = "total"
 """Stage label of the whole search, from plan to answer."""
 
@@ -163,6 +166,8 @@ class SearchService:
         order = SearchOrder(self.stores, plan)
         worded = [part.container.id for part in _with_channel(plan, BM25)]
         keywords = QueryKeywords(self.stores, words, worded)
+        several = len(plan.containers) > 1
+        joins = LiveJoin(self.stores.db, superseded=plan.include_superseded) if several else None
         try:
             waited = await vectors.from_remote(
                 _by_meaning(plan), REMOTE_EMBEDDING * plan.deadline_seconds
@@ -170,13 +175,15 @@ class SearchService:
             async with self.limiter.slot(exact=plan.matcher is not None) as slot:
                 timings.lap("turn")
                 searches = [
-                    ContainerSearch(self.stores, plan, part, vectors, keywords, waited)
+                    ContainerSearch(self.stores, plan, part, vectors, keywords, joins, waited)
                     for part in plan.containers
                 ]
                 with deadline(_postgres_seconds(plan, order)):
                     page, retrieved = await self._rounds(plan, searches, order, timings, slot)
                 facets = await self._facets(fields, plan, searches, timings)
         finally:
+            if joins is not None:
+                await joins.close()
             await keywords.close()
             await vectors.close()
         timings.stages["embed"] = round(vectors.milliseconds, 3)
@@ -274,7 +281,7 @@ class SearchService:
         # A text and the one that supersedes it are often alike, and who requests both wants to see both.
         start, collapsed = plan.offset, not plan.dedup or plan.include_superseded
         if len(documents) > 1 and not collapsed:
-            groups = collapse(groups, await self._copies(groups))
+            groups = collapse(groups, await self._copies(plan, groups))
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True
@@ -294,8 +301,10 @@ class SearchService:
         page.next_offset = start if start < len(groups) else None
         return page
 
-    async def _copies(self, groups: Sequence[Group]) -> dict[UUID, UUID]:
-        """Documents whose best chunk has the text of a better one in another container."""
+    async def _copies(self, plan: SearchPlan, groups: Sequence[Group]) -> dict[UUID, UUID]:
+        """Documents whose best chunk has the text of a better one in another container, as far as a page can show them:
+        copies rank close to each other, and every page looks further ahead than the one before it."""
+        groups = groups[: plan.offset + COPIES_AHEAD + plan.top_k]
         keys = [(g.best.container_id, g.best.chunk_no) for g in groups]
         async with self.stores.db.reading() as conn:
             return copies(groups, await duplicates.content_hashes(conn, keys))

@@ -31,11 +31,23 @@ FROM STDIN
 COPY_SIGNATURES: Final = "COPY signatures (container_id, chunk_no, bits) FROM STDIN"
 
 # Answered from indexes alone where pages are vacuumed; a filter has to look at the rows.
+ChunkKey = tuple[str, int]
+"""Container and chunk_no."""
+
 LIVE: Final = """
 SELECT c.chunk_no, c.doc_id
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND (d.superseded_at IS NULL OR %(superseded)s) AND (d.expires_at IS NULL OR d.expires_at > now())
+"""
+
+LIVE_OF_SEVERAL: Final = """
+SELECT c.container_id, c.chunk_no, c.doc_id
+FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
+JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
+JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE d.deleted_at IS NULL
   AND (d.superseded_at IS NULL OR %(superseded)s) AND (d.expires_at IS NULL OR d.expires_at > now())
 """
 
@@ -49,7 +61,7 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigi
 """)
 
 HYDRATE: Final = """
-SELECT c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.source_type, c.block_type, c.text,
+SELECT c.container_id, c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.source_type, c.block_type, c.text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
        c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
        d.uri, d.title, d.language, d.external_id, d.sha256, d.source_modified_at, d.first_fetched_at, d.fetched_at,
@@ -58,7 +70,8 @@ SELECT c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.sourc
         JOIN embedded e ON e.doc_id = d.id AND e.collection_id = coalesce(s.collection_id, s.id) AND e.generation = c.generation
         WHERE k.id = c.container_id) AS mapped,
        spanned.pages
-FROM chunks c
+FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
+JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
 LEFT JOIN LATERAL (
@@ -74,7 +87,7 @@ LEFT JOIN LATERAL (
                          AND f.sha256 = p.pdf_sha256
     WHERE p.doc_id = c.doc_id AND p.generation = c.generation AND p.page BETWEEN c.page AND coalesce(c.page_end, c.page)
 ) spanned ON c.page IS NOT NULL
-WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+WHERE d.deleted_at IS NULL
 """
 
 # Of a broad condition this only finds that it is broad; the index on documents' chunks covers the query.
@@ -95,11 +108,12 @@ LEFT JOIN point_counts n ON n.container_id = %(container_id)s AND n.chunk_no = p
 """)
 
 PLACES: Final = """
-SELECT c.chunk_no, c.id, c.doc_id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id,
+SELECT c.container_id, c.chunk_no, c.id, c.doc_id, c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id,
        c.row_group, d.title, d.uri
-FROM chunks c
+FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
+JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+WHERE d.deleted_at IS NULL
 """
 
 LENGTHS: Final = """
@@ -181,6 +195,7 @@ class Position:
 class PlaceRow(Position):
     """A row of ``PLACES``: a chunk and its document, without text."""
 
+    container_id: str
     chunk_no: int
     id: ChunkId
     doc_id: UUID
@@ -329,31 +344,36 @@ async def live(
         return dict(await cursor.fetchall())
 
 
-async def hydrate(
-    conn: Connection, container_id: str, chunk_nos: Sequence[int]
-) -> dict[int, HitRow]:
-    """All data of a hit by chunk_no, with the ``pages`` it spans; chunk_nos that are not visible are absent."""
-    cursor = await conn.execute(
-        HYDRATE,
-        {
-            "container_id": container_id,
-            "chunk_nos": np.array(chunk_nos, np.int64),
-            "head": HEAD_CHARS,
-            "opening": OPENING_CHARS,
-        },
-        binary=True,
-    )
-    return {row["chunk_no"]: _hit_row(row) for row in await cursor.fetchall()}
+async def hydrate(conn: Connection, keys: Sequence[ChunkKey]) -> dict[ChunkKey, HitRow]:
+    """All data of hits, with the ``pages`` they span; chunks that are not visible are absent."""
+    values = {**_columns(keys), "head": HEAD_CHARS, "opening": OPENING_CHARS}
+    cursor = await conn.execute(HYDRATE, values, binary=True)
+    rows = [_hit_row(row) for row in await cursor.fetchall()]
+    return {(row.container_id, row.chunk_no): row for row in rows}
 
 
-async def places(
-    conn: Connection, container_id: str, chunk_nos: Sequence[int]
-) -> dict[int, PlaceRow]:
-    """Ids and positions of the visible ones among ``chunk_nos``."""
-    values = {"container_id": container_id, "chunk_nos": list(chunk_nos)}
+async def places(conn: Connection, keys: Sequence[ChunkKey]) -> dict[ChunkKey, PlaceRow]:
+    """Ids and positions of the visible ones among these chunks."""
     async with conn.cursor(row_factory=class_row(PlaceRow), binary=True) as cursor:
-        await cursor.execute(PLACES, values)
-        return {row.chunk_no: row for row in await cursor.fetchall()}
+        await cursor.execute(PLACES, _columns(keys))
+        return {(row.container_id, row.chunk_no): row for row in await cursor.fetchall()}
+
+
+def _columns(keys: Sequence[ChunkKey]) -> dict[str, list[Any]]:
+    return {
+        "container_ids": [container_id for container_id, _ in keys],
+        "chunk_nos": [chunk_no for _, chunk_no in keys],
+    }
+
+
+async def live_of_several(
+    conn: Connection, keys: Sequence[ChunkKey], *, superseded: bool = False
+) -> dict[ChunkKey, UUID]:
+    """``live`` without a condition, for chunks of several containers."""
+    async with conn.cursor(row_factory=tuple_row, binary=True) as cursor:
+        await cursor.execute(LIVE_OF_SEVERAL, {**_columns(keys), "superseded": superseded})
+        rows = await cursor.fetchall()
+        return {(container_id, chunk_no): doc_id for container_id, chunk_no, doc_id in rows}
 
 
 async def allowed(
