@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from latent_client import AsyncClient, retry
+from latent_client import AsyncClient, folder_changes, retry
 from latent_client.folder_watch import (
     WatchChange,
     WatchEvent,
@@ -22,7 +22,9 @@ from latent_core.domain.errors import Invalid, NotFound, Unavailable
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.fake_gateway.http import failure
 
-PACE = WatchTimings(debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.02, longest_pause=0.05)
+PACE = WatchTimings(
+    debounce_ms=200, quiet_ms=20, tick_ms=50, first_pause=0.02, longest_pause=0.05, poll_seconds=0.1
+)
 
 
 class IssueSummary:
@@ -156,6 +158,90 @@ async def test_a_folder_that_cannot_be_synced_as_it_is_deletes_nothing_and_is_tr
         (museum / "new.md").write_text("new", encoding="utf-8")
         await recorded.until(has(WatchChange.SENT, "new.md"))
     assert uris(gateway) == {"file:///museum/new.md"}
+
+
+@pytest.mark.parametrize(
+    ("error", "setting"),
+    [
+        (OSError('OS file watch limit reached. about ["/f"]'), "fs.inotify.max_user_watches"),
+        (
+            RuntimeError("Error creating recommended watcher: Too many open files (os error 24)"),
+            "fs.inotify.max_user_instances",
+        ),
+    ],
+)
+async def test_at_the_limit_of_watches_the_setting_is_named_and_the_folder_is_polled(
+    error: Exception,
+    setting: str,
+    client: AsyncClient,
+    gateway: FakeGateway,
+    museum: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def limited(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(folder_changes, "awatch", limited)
+    async with watching(client, museum) as recorded:
+        [polling] = [event for event in recorded.events if event.change is WatchChange.POLLING]
+        assert f"the limit {setting} is reached; `sudo sysctl {setting}=" in (polling.message or "")
+        (museum / "new.md").write_text("new", encoding="utf-8")
+        await recorded.until(has(WatchChange.SENT, "new.md"))
+        (museum / "new.md").unlink()
+        await recorded.until(has(WatchChange.DELETED, "new.md"))
+
+
+async def test_a_folder_on_a_network_mount_is_polled(
+    client: AsyncClient, museum: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {museum} nfs4 rw 0 0\n", encoding="utf-8")
+    monkeypatch.setattr(folder_changes, "MOUNTS", mounts)
+    async with watching(client, museum) as recorded:
+        [polling] = [event for event in recorded.events if event.change is WatchChange.POLLING]
+        assert "nfs4 is a network file system" in (polling.message or "")
+        (museum / "lamp.md.meta.yaml").write_text("city: Kiel\n", encoding="utf-8")
+        await recorded.until(has(WatchChange.SENT, "lamp.md"))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        ("/dev/a / ext4 rw", None),
+        ("/dev/a / ext4 rw\n//s/x /data cifs rw", "cifs"),
+        ("//s/x / cifs rw\n/dev/b /data/notes ext4 rw", None),
+        ("/dev/a / ext4 rw\nu@h:/ /data/notes/far fuse.sshfs rw", "fuse.sshfs"),
+        ("/dev/a / ext4 rw\nh:/ /data/notes2 nfs rw", None),
+        ("/dev/a / ext4 rw\nh:/ /data/my\\040notes nfs rw", None),
+        ("/dev/a / ext4 rw\nx /data 9p rw\n/dev/b /data ext4 rw", None),
+        ("", None),
+    ],
+)
+def test_the_nearest_mount_tells_whether_a_folder_is_on_a_network(
+    mounts: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mounts").write_text(mounts, encoding="utf-8")
+    monkeypatch.setattr(folder_changes, "MOUNTS", tmp_path / "mounts")
+    assert folder_changes.network_type(Path("/data/notes")) == expected
+
+
+async def test_a_watch_withholds_many_deletions_and_keeps_adding(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    for n in range(25):
+        (museum / f"{n}.md").write_text(f"buoy {n}", encoding="utf-8")
+    async with watching(client, museum) as recorded:
+        for n in range(15):
+            (museum / f"{n}.md").unlink()
+        await recorded.until(has(WatchChange.DELETED, times=15))
+        for n in range(15, 25):  # few by themselves, but too many with those before
+            (museum / f"{n}.md").unlink()
+        await recorded.until(has(WatchChange.TROUBLE))
+        (museum / "new.md").write_text("new", encoding="utf-8")
+        await recorded.until(has(WatchChange.SENT, "new.md"))
+    trouble = [e.message or "" for e in recorded.events if e.change is WatchChange.TROUBLE]
+    assert all("--allow-deletions" in message for message in trouble)
+    assert len(uris(gateway)) > 27 - 21
 
 
 async def test_what_concerns_the_whole_watch_ends_it(

@@ -33,7 +33,7 @@ from latent_client.walk import FoundFile, Walk, walk
 from latent_core.domain.document import given_digest
 from latent_core.domain.errors import Conflict, Forbidden, IngestFailed, Invalid, TooLarge
 from latent_core.domain.job import JobState, JobView
-from latent_core.domain.source import needs_consent, prefix_of
+from latent_core.domain.source import prefix_of
 from latent_core.wire.documents import AddAnswer, ListedFile
 
 __all__ = [
@@ -320,8 +320,7 @@ class _Sync:
     async def plan(self, *, rebuild: bool) -> FolderPlan:
         verdict = await self._announce(count=True)
         kept = self._kept()
-        too_many = needs_consent(verdict.vanished, verdict.documents)
-        if kept is None and too_many and not self._consent.allow_deletions:
+        if kept is None and not self._consent.allows(verdict.vanished, verdict.documents):
             kept = _too_many(verdict)
         need = frozenset(file.path for file in self._files_to_send(verdict, rebuild=rebuild))
         return FolderPlan(
@@ -336,7 +335,7 @@ class _Sync:
         )
 
     async def _may_delete(self, verdict: ListingVerdict) -> bool:
-        if self._consent.allow_deletions or not needs_consent(verdict.vanished, verdict.documents):
+        if self._consent.allows(verdict.vanished, verdict.documents):
             return True
         confirm = self._consent.confirm
         return confirm is not None and await confirm(

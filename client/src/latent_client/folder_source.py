@@ -20,7 +20,13 @@ from latent_client.source_registry import RegisteredSource, SourceRegistry
 from latent_client.uploads import in_parallel
 from latent_client.walk import FoundFile
 from latent_core.domain.errors import Conflict, Invalid
-from latent_core.domain.source import NAMESAKE, is_same_folder, numbered, prefix_of
+from latent_core.domain.source import (
+    NAMESAKE,
+    is_same_folder,
+    needs_consent,
+    numbered,
+    prefix_of,
+)
 from latent_core.wire.sources import MAX_SAMPLE, SourceMatch, SourceView
 
 UNNAMED_HOST: Final = "unnamed"
@@ -37,8 +43,15 @@ class SyncConsent:
     """Continue the source that the folder was moved from, else the one of its name."""
     allow_deletions: bool = False
     """Delete documents of vanished files, however many."""
+    deleted_before: int = 0
+    """Deletions of earlier syncs that count with those of this one: a watch sees a folder vanish file by file."""
     confirm: Confirm | None = None
     """Asks a person about what is not allowed here. None: no person is there, so it is not done."""
+
+    def allows(self, vanished: int, documents: int) -> bool:
+        """Whether ``vanished`` of ``documents`` may be deleted without a question."""
+        before = self.deleted_before
+        return self.allow_deletions or not needs_consent(vanished + before, documents + before)
 
 
 class SourceClient(Protocol):

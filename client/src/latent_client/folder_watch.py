@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
-from watchfiles import awatch
 
 from latent_client.client import AsyncClient
 from latent_client.folder import FolderReport, OnFolder, SyncConsent, sync_folder
+from latent_client.folder_changes import limit_reason, notified, polled, polling_reason
 from latent_client.ignore import RULE_FILES, Tree
 from latent_client.waiting import HOUR
 from latent_core.domain.errors import Invalid, LatentError
@@ -45,6 +47,8 @@ class WatchChange(StrEnum):
     UNREACHABLE = "away"
     """The gateway does not answer. The watch retries."""
     BACK = "back"
+    POLLING = "polling"
+    """Changes are noticed by reading the folder again, and why."""
     TROUBLE = "trouble"
     """The folder cannot be synced. The watch retries when it changes."""
 
@@ -72,6 +76,8 @@ class WatchTimings:
     quiet_ms: int = 100
     """… or until nothing has changed for this time."""
     tick_ms: int = 500
+    poll_seconds: float = 5.0
+    """Between two readings of a folder whose changes are not notified."""
     first_pause: float = 1.0
     """Before the first retry when the gateway is unreachable; doubled each time, up to …"""
     longest_pause: float = 30.0
@@ -130,6 +136,8 @@ class _Watch:
         self._skipped: dict[str, str] = {}
         self._kept: str | None = None
         self._first = True
+        self._deletions: deque[tuple[float, int]] = deque()
+        """When a sync deleted how many documents, within the last hour."""
 
     async def run(self, stop: asyncio.Event) -> None:
         looking = asyncio.create_task(self._look(stop), name="watch")
@@ -146,25 +154,41 @@ class _Watch:
 
     async def _look(self, stop: asyncio.Event) -> None:
         """Set ``_changed`` after each relevant change, until ``stop`` is set."""
-        notices = awatch(
+        reason = await asyncio.to_thread(polling_reason, self._root)
+        if reason is None:
+            reason = await self._follow_notices(stop)
+        if reason is None:
+            return
+        self._tell(
+            WatchChange.POLLING,
+            message=f"every {self._pace.poll_seconds:.0f} s or less often, since {reason}",
+        )
+        async for changed in polled(self._root, stop, seconds=self._pace.poll_seconds):
+            if changed:
+                self._changed.set()
+            self._watching.set()
+
+    async def _follow_notices(self, stop: asyncio.Event) -> str | None:
+        """Until ``stop`` is set; or the reason why notifications are not possible."""
+        notices = notified(
             self._root,
-            watch_filter=None,
-            debounce=self._pace.debounce_ms,
-            step=self._pace.quiet_ms,
-            rust_timeout=self._pace.tick_ms,
-            yield_on_timeout=True,
-            stop_event=stop,
-            ignore_permission_denied=True,
+            stop,
+            debounce_ms=self._pace.debounce_ms,
+            quiet_ms=self._pace.quiet_ms,
+            tick_ms=self._pace.tick_ms,
         )
         try:
-            async for changes in notices:
+            async for paths in notices:
                 self._watching.set()
-                paths = [path for _, path in changes]
                 concerns: bool = await asyncio.to_thread(self._concerns, paths)
                 if concerns:
                     self._changed.set()
-        except OSError as exc:
-            raise Invalid(f"{self._watched.folder} cannot be watched: {exc}") from exc
+        except (OSError, RuntimeError) as exc:
+            reason = limit_reason(exc)
+            if reason is None:
+                raise Invalid(f"{self._watched.folder} cannot be watched: {exc}") from exc
+            return reason
+        return None
 
     def _concerns(self, paths: Iterable[str]) -> bool:
         """Whether one of the paths may be a document, a sidecar or a rule file. True if that is uncertain."""
@@ -206,17 +230,30 @@ class _Watch:
                     self._on_progress,
                     watched.delete_vanished,
                     meta=watched.meta,
-                    consent=watched.consent,
+                    consent=self._consent(),
                 )
             )
         except Invalid as exc:
             self._tell(WatchChange.TROUBLE, message=exc.message)
             return
         self._report(report)
+        if report.deleted:
+            self._deletions.append((time.monotonic(), len(report.deleted)))
         if report.added or (report.open_jobs and not self._following):
             task = asyncio.create_task(self._follow(report), name="follow")
             self._following.add(task)
             task.add_done_callback(self._following.discard)
+
+    def _consent(self) -> SyncConsent:
+        """A large deletion takes a while: what several syncs delete within an hour is judged together. What was
+        withheld stays so until its files are back or the watch is started again."""
+        is_withheld = self._kept is not None
+        while self._deletions and not is_withheld:
+            if time.monotonic() - self._deletions[0][0] < HOUR:
+                break
+            self._deletions.popleft()
+        before = sum(count for _, count in self._deletions)
+        return replace(self._watched.consent, deleted_before=before)
 
     async def _follow(self, report: FolderReport) -> None:
         """Report the outcome of the jobs, or why it is unknown."""
