@@ -21,6 +21,7 @@ from latent_core import __version__
 
 COMMANDS: Final = {
     "up": "Start gateway and worker on embedded services, in one process.",
+    "service": "Run `latent up` as a service that starts when you log in (systemd or launchd).",
     "gateway": "Start only a gateway, on external servers.",
     "worker": "Start only a worker, on external servers.",
     "migrate": "Bring the database to this release's schema.",
