@@ -21,8 +21,13 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from latent_cli.banner import announcing, screen, screen_lines
+from latent_cli.main import COMMANDS
 from latent_core.db import start
 from latent_core.runtime.data_directory import DataDirectory
+from latent_core.settings import Settings
+from latent_gateway.app import StartedGateway
+from tests.support import REPOSITORY
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
@@ -164,3 +169,26 @@ def test_up_starts_empty_with_one_screen_and_a_link_that_is_in_no_log(data_dir: 
     written = [file for file in data_dir.rglob("*") if file.is_file()]
     assert len(written) > 3
     assert not [file for file in written if code.encode() in file.read_bytes()]
+
+
+def test_make_names_no_folder_of_manifests_so_that_a_checkout_starts_empty_too() -> None:
+    assert "LLC_MANIFEST_DIR" not in (REPOSITORY / "Makefile").read_text("utf-8")
+
+
+def test_the_screen_names_only_commands_that_exist() -> None:
+    started = StartedGateway("http://127.0.0.1:7801", "a file", lambda: "http://127.0.0.1:7801/x")
+    text = " ".join(value for _, value in screen_lines(Settings(_env_file=None), started))
+    named = re.findall(r"latent ([a-z]+)", text)
+    assert {"connect", "container", "ingest"} <= set(named) <= set(COMMANDS)
+
+
+def test_the_link_is_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:
+    def link() -> str:
+        raise AssertionError("no link is made where stdout may be kept")
+
+    started = StartedGateway("http://127.0.0.1:7801", "a file", link)
+    for announce in (screen(Settings(_env_file=None)), announcing(as_json=True)):
+        announce(started)
+        printed = capsys.readouterr().out
+        assert "http://127.0.0.1:7801" in printed
+        assert "/login/link" not in printed

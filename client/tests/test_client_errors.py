@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 
 import httpx
 import pytest
 
 from latent_client import AsyncClient, GatewayUnreachable
 from latent_client.errors import error_class
-from latent_client.transport import Transport
+from latent_client.transport import LateTls, Transport
 from latent_core.domain.errors import (
     Conflict,
     Forbidden,
@@ -186,3 +187,23 @@ async def test_only_a_call_that_is_safe_to_repeat_is_tried_again_when_nothing_li
     for server in servers:
         server.close()
         await server.wait_closed()
+
+
+@pytest.mark.parametrize("base", ["http://127.0.0.1:7801", "https://127.0.0.1:7801"])
+async def test_https_is_checked_also_by_a_client_of_a_loopback_address(base: str) -> None:
+    """Its own connection needs no certificates, and a signed link may lead to a server that does."""
+    client = AsyncClient(base, "token")
+    try:
+        for address in ("https://127.0.0.1:9/a", "https://store.example/a"):
+            used = client._transport._http._transport_for_url(httpx.URL(address))
+            if isinstance(used, LateTls):
+                with pytest.raises(httpx.ConnectError):
+                    await used.handle_async_request(httpx.Request("GET", "https://127.0.0.1:9/"))
+                assert used._checked is not None
+                used = used._checked
+            assert isinstance(used, httpx.AsyncHTTPTransport)
+            context = used._pool._ssl_context
+            assert context is not None
+            assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)
+    finally:
+        await client.close()

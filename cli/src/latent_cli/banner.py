@@ -46,13 +46,14 @@ def screen(settings: Settings) -> Announce:
             announcing(as_json=False)(started)
             return
         console = answers()
-        for name, value in _lines(settings, started):
+        for name, value in screen_lines(settings, started):
             console.print(f"  {name:<9} {value}", soft_wrap=True)
 
     return announce
 
 
-def _lines(settings: Settings, started: StartedGateway) -> list[tuple[str, str]]:
+def screen_lines(settings: Settings, started: StartedGateway) -> list[tuple[str, str]]:
+    """The screen as names and values. Makes a new sign-in link."""
     folder = DataDirectory(settings.data_dir)
     lines = [("address", started.url)]
     if started.sign_in_link is not None:

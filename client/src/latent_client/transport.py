@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ValidationError
+from typing_extensions import override
 
 from latent_client.errors import from_failure, from_response
 from latent_client.retry import OnRetry, Retries
@@ -37,6 +38,35 @@ class Blob(BaseModel):
     content: bytes
 
 
+class LateTls(httpx.AsyncBaseTransport):
+    """Https with the usual checks. The certificates are read, which takes longer than a search, for the first request."""
+
+    def __init__(self) -> None:
+        self._checked: httpx.AsyncHTTPTransport | None = None
+
+    @override
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._checked is None:
+            self._checked = httpx.AsyncHTTPTransport(trust_env=False)
+        return await self._checked.handle_async_request(request)
+
+    @override
+    async def aclose(self) -> None:
+        if self._checked is not None:
+            await self._checked.aclose()
+
+
+def _connections(url: httpx.URL) -> dict[str, Any]:
+    """How to connect. For a loopback address, proxies of the environment are ignored."""
+    if not is_loopback(url.host):
+        return {}
+    if url.scheme == "https":
+        return {"trust_env": False}
+    # The first one gets http:// only, so it has no certificate to check.
+    plain = httpx.AsyncHTTPTransport(verify=False, trust_env=False)
+    return {"trust_env": False, "transport": plain, "mounts": {"https://": LateTls()}}
+
+
 class Transport:
     """A connection pool to one gateway. Its owner closes it. ``on_retry`` is called before a call is sent again."""
 
@@ -56,8 +86,7 @@ class Transport:
             base_url=self.url,
             headers=headers,
             timeout=httpx.Timeout(timeout_seconds, connect=CONNECT_SECONDS),
-            # Ignore proxies of the environment for a loopback address.
-            trust_env=not is_loopback(self.url.host),
+            **_connections(self.url),
         )
 
     async def close(self) -> None:
