@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from latent_cli.ingest_output import unread_line
 from latent_cli.watch_output import format_event
 from latent_client.folder import FolderReport
 from latent_client.folder_watch import WatchChange, WatchEvent
@@ -236,3 +237,25 @@ def test_a_second_folder_of_a_name_and_a_moved_one_are_named(
     taken = latent("ingest", moved, "-c", "notes", "--take-over")
     assert f"note: continues file:///{museum.name}/" in taken.out
     assert len(gateway.documents) == 3
+
+
+@pytest.mark.parametrize(
+    ("unread", "expected"),
+    [
+        ({"Keynote": 3}, "3 Keynote files are not read"),
+        ({"ZIP": 1}, "1 ZIP file is not read"),
+        ({"MP3": 2, "ZIP": 1}, "2 MP3 files and 1 ZIP file are not read"),
+        (
+            {"a": 9, "b": 8, "c": 7, "d": 6, "e": 5, "f": 4, "g": 3},
+            "9 a files, 8 b files, 7 c files, 6 d files, 5 e files and 7 of other types are not read",
+        ),
+    ],
+)
+def test_types_that_are_not_read_are_one_line(unread: dict[str, int], expected: str) -> None:
+    assert unread_line(unread) == expected
+
+
+def test_an_ingest_counts_what_it_does_not_read(latent: Latent, museum: Path) -> None:
+    for n in range(3):
+        (museum / f"{n}.key").write_bytes(b"PK\x03\x04")
+    assert "note: 3 Keynote files are not read" in latent("ingest", museum, "-c", "notes").out

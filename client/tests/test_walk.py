@@ -316,6 +316,29 @@ def test_links_never_lead_out_of_the_folder(tmp_path: Path) -> None:
     assert walk(folder).complete
 
 
+def test_types_that_no_parser_reads_are_counted_by_their_names(tmp_path: Path) -> None:
+    make(
+        tmp_path, "a.docx", "b.xlsx", "talk.mp3", "TALK.MP3", "sub/x.zip", "private.key", "mine.ods"
+    )
+    make(
+        tmp_path,
+        "bundle.key/index.zip",
+        "letter.pages",
+        "node_modules/y.zip",
+        "out.tar",
+        "chapter.one/z.md",
+    )
+    (tmp_path / "slides.key").write_bytes(b"PK\x03\x04...")
+    (tmp_path / ".latentignore").write_text("!*.ods\n", encoding="utf-8")
+    (tmp_path / ".gitignore").write_text("out.tar\n", encoding="utf-8")
+    found = walk(tmp_path)
+    readable = [file.path for file in found.files if file.path != ".gitignore"]
+    assert readable == ["a.docx", "b.xlsx", "chapter.one/z.md", "mine.ods"]
+    assert found.unread == {"Keynote": 2, "MP3": 2, "ZIP": 1, "Pages": 1}
+    tree = Tree(tmp_path)
+    assert [p for p in ("TALK.MP3", "mine.ods", "a.docx") if tree.ignores(p)] == ["TALK.MP3"]
+
+
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     make(tmp_path / "real", "a.txt")
     (tmp_path / "link").symlink_to(tmp_path / "real")

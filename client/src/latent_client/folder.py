@@ -93,6 +93,8 @@ class FolderReport(BaseModel):
     ignored: int
     ignored_paths: list[str] = []
     """The first thousand paths that the defaults, git or a ``.latentignore`` exclude; folders end in a slash."""
+    unread: dict[str, int] = {}
+    """Files of types that no parser reads, by type."""
     checkouts: list[str] = []
     """Nested repositories and work trees, which are not read."""
     unchanged: int = 0
@@ -305,6 +307,7 @@ class _Sync:
             files=len(self._files),
             ignored=self._found.ignored,
             ignored_paths=sorted(self._found.ignored_paths),
+            unread=dict(self._found.unread.most_common()),
             checkouts=self._found.checkouts,
             unchanged=0 if rebuild else verdict.unchanged,
             open_jobs=[] if rebuild else verdict.open_jobs,

@@ -17,6 +17,7 @@ from pathspec import GitIgnoreSpec
 
 from latent_client.files import is_text, unreadable
 from latent_core.domain.errors import Invalid
+from latent_core.domain.unread import unread_type
 
 IGNORE_FILE: Final = ".latentignore"
 GITIGNORE: Final = ".gitignore"
@@ -34,6 +35,8 @@ DEFAULTS: Final = """
 Thumbs.db
 desktop.ini
 *~
+~$*
+.~lock.*#
 *.swp
 *.tmp
 *.bak
@@ -110,23 +113,6 @@ id_ed25519*
 *.p12
 *.pfx
 
-*.zip
-*.tar
-*.gz
-*.tgz
-*.bz2
-*.xz
-*.zst
-*.7z
-*.rar
-*.jar
-*.war
-*.whl
-*.iso
-*.dmg
-*.deb
-*.rpm
-
 *.exe
 *.dll
 *.so
@@ -143,54 +129,16 @@ id_ed25519*
 *.wasm
 *.bin
 
-*.avif
-*.heic
 *.ico
 *.svg
-*.psd
-*.mp3
-*.wav
-*.flac
-*.ogg
-*.m4a
-*.mp4
-*.mov
-*.avi
-*.mkv
-*.webm
 *.ttf
 *.otf
 *.woff
 *.woff2
 *.eot
-
-*.doc
-*.docx
-*.xls
-*.xlsx
-*.ppt
-*.pptx
-*.odt
-*.ods
-*.odp
-
-*.sqlite
-*.sqlite3
-*.db
-*.parquet
-*.arrow
-*.npy
-*.npz
-*.pkl
-*.pickle
-*.h5
-*.hdf5
-*.onnx
-*.pt
-*.safetensors
 """
-"""Caches, build output, third-party code, other work trees, secrets and formats without a parser. ``!pattern`` in a
-``.latentignore`` includes files again."""
+"""Caches, build output, third-party code, other work trees, secrets, programs. ``!pattern`` in a ``.latentignore``
+includes files again, also of a type that no parser reads (``latent_core.domain.unread``)."""
 
 
 class Judgement(Enum):
@@ -201,6 +149,8 @@ class Judgement(Enum):
     """Included by a ``.latentignore``, against any other rule."""
     PASSED = auto()
     """An ignored folder in which a ``.latentignore`` names something: only that is included."""
+    UNREAD = auto()
+    """Of a type that no parser reads."""
     IGNORED = auto()
 
 
@@ -255,7 +205,8 @@ class IgnoreRules:
         ):
             leads = folder and any(file.names_below(path) for file in self.own)
             return Judgement.PASSED if leads else Judgement.IGNORED
-        return Judgement.INCLUDED
+        is_read = folder or unread_type(path) is None
+        return Judgement.INCLUDED if is_read else Judgement.UNREAD
 
     def within(self, folder: Path, base: str, judged: Judgement) -> IgnoreRules:
         """The rules inside ``folder``, about which these say ``judged`` and whose paths begin with ``base``."""

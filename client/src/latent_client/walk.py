@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,10 +14,13 @@ from typing import Final
 from latent_client.files import is_text, unreadable
 from latent_client.ignore import GIT, IgnoreRules, Judgement, rules_of
 from latent_core.domain.errors import Invalid
+from latent_core.domain.unread import KEYNOTE, unread_type
 
 MAX_FILES: Final = 200_000
 MAX_DEPTH: Final = 64
 MAX_IGNORED_NAMED: Final = 1000
+KEYNOTE_SUFFIX: Final = ".key"
+ZIP_START: Final = b"PK\x03\x04"
 SIDECAR: Final = ".meta.yaml"
 """Ending of a sidecar file (``latent_client.sidecars``)."""
 
@@ -56,6 +60,8 @@ class Walk:
     """The first thousand of them. Folders end in a slash; their content is not counted."""
     checkouts: list[str] = field(default_factory=list)
     """Folders with a repository or work tree of their own, among the ignored ones."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Files of types that no parser reads, by type; among the ignored ones."""
     complete: bool = True
     """False if a folder could not be read: missing files may still exist."""
 
@@ -91,8 +97,9 @@ class _Walker:
                 self._skip(path, "its name is not valid UTF-8")
                 continue
             judged = rules.judge(path, folder=is_folder)
-            if judged is Judgement.IGNORED:
+            if judged in (Judgement.IGNORED, Judgement.UNREAD):
                 self._ignore(path + "/" if is_folder else path)
+                self._count_unread(entry, judged)
             elif is_folder:
                 self._descend(Path(entry.path), path, rules, judged, depth + 1)
             else:
@@ -102,6 +109,13 @@ class _Walker:
         self.found.ignored += 1
         if len(self.found.ignored_paths) < MAX_IGNORED_NAMED:
             self.found.ignored_paths.append(path)
+
+    def _count_unread(self, entry: os.DirEntry[str], judged: Judgement) -> None:
+        kind = unread_type(entry.name) if judged is Judgement.UNREAD else None
+        if entry.name.endswith(KEYNOTE_SUFFIX) and _is_keynote(entry):
+            kind = KEYNOTE
+        if kind is not None:
+            self.found.unread[kind] += 1
 
     def _descend(
         self, folder: Path, path: str, above: IgnoreRules, judged: Judgement, depth: int
@@ -183,6 +197,17 @@ class _Walker:
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as found:
         return sorted(found, key=lambda entry: entry.name)
+
+
+def _is_keynote(entry: os.DirEntry[str]) -> bool:
+    """A package of Apple: a ZIP file, or a folder. Keys are text."""
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return True
+        with open(os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            return opened.read(len(ZIP_START)) == ZIP_START
+    except OSError:
+        return False
 
 
 def _unfit(status: os.stat_result) -> str | None:
