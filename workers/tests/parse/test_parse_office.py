@@ -175,6 +175,17 @@ def test_a_header_of_merged_cells_over_two_rows_names_every_column() -> None:
     )
 
 
+def test_equal_values_side_by_side_are_all_kept() -> None:
+    found = sheet(xlsx(rows(("x", "x"), ("x", "y")))).text
+    assert "| x | x |\n| --- | --- |\n| x | y |" in found
+
+
+def test_cells_without_a_place_follow_each_other() -> None:
+    cells = "<c><v>1</v></c><c><v>2</v></c>"
+    found = sheet(xlsx(f"<sheetData><row>{cells}</row><row>{cells}</row></sheetData>")).text
+    assert "| 1 | 2 |\n| --- | --- |\n| 1 | 2 |" in found
+
+
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
 def test_csv_is_a_table_whatever_separates_its_columns(delimiter: str) -> None:
     lines = [("name", "note"), ("Oslo", '"two\nlines"'), ("Bergen", "a | b")]

@@ -23,9 +23,10 @@ def too_many_cells(name: str) -> IngestFailed:
 
 def write(text: MarkdownText, rows: list[list[str]], merged: Sequence[Span] = ()) -> None:
     """Every region of ``rows``: lines with one value above it as paragraphs, the rest as a table."""
+    titles = {at for at, row in enumerate(rows) if sum(1 for words in row if words) == 1}
     spread(rows, merged)
     for first, end in _runs(rows):
-        while end - first > 1 and len({words for words in rows[first] if words}) == 1:
+        while end - first > 1 and first in titles and len(set(filter(None, rows[first]))) == 1:
             text.paragraph(next(words for words in rows[first] if words))
             first += 1
         region = rows[first:end]

@@ -114,7 +114,7 @@ def _check_size(package: Package, part: str, name: str) -> None:
             raise regions.too_many_cells(name)
         rest = data[max(end, len(data) - _LONGEST_TAG) :]
     rows, columns = last_row - first_row + 1, last_column - first_column + 1
-    if count and rows * columns > MAX_AREA:
+    if last_row and rows * columns > MAX_AREA:
         raise IngestFailed(
             f"'{name}' spreads {count:,} cells over {rows:,} rows and {columns:,} columns: delete the far cells",
             reason="size",

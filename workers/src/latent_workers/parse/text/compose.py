@@ -132,7 +132,7 @@ class MarkdownText:
         width = max(map(len, filled), default=0)
         if len(filled) < 2 or not 2 <= width <= MAX_CELLS_OF_ROW:
             for row in filled:
-                self.paragraph("\n".join(dict.fromkeys(row)) if len(filled) < 2 else ", ".join(row))
+                self.paragraph("\n".join(row) if len(filled) < 2 else ", ".join(filter(None, row)))
             return
         square = [row + [""] * (width - len(row)) for row in filled]
         whole = with_one_header(square, min(headers, len(square) - 1))
