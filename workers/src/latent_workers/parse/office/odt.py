@@ -35,7 +35,7 @@ def _refuse_encrypted(package: Package, name: str) -> None:
     listed = "META-INF/manifest.xml"
     if listed in package and b"encryption-data" in package.read(listed):
         raise IngestFailed(
-            f"'{name}' is encrypted: save it without a password, or as .docx with one",
+            f"'{name}' is encrypted: save it without a password",
             reason="encrypted",
         )
 

@@ -108,7 +108,7 @@ def _of_ole(file: BinaryIO, name: str) -> OfficeText:
         ) from exc
     if "encryptedpackage" in streams:
         raise IngestFailed(
-            f"'{name}' is encrypted: add it with its password (latent ingest --password-file), or save it without one",
+            f"'{name}' is encrypted: save it without a password",
             reason="encrypted",
         )
     if streams & {"workbook", "book"}:
