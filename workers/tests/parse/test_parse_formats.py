@@ -70,6 +70,27 @@ def test_an_opendocument_with_entities_or_a_password_is_refused_by_name() -> Non
         office.parse(source(odt("", **listed), "a.odt"))
 
 
+def test_numbered_lists_of_an_opendocument_text_keep_their_numbers() -> None:
+    style = (
+        '<office:automatic-styles xmlns:s="urn:oasis:names:tc:opendocument:xmlns:style:1.0"><t:list-style s:name="L1">'
+        '<t:list-level-style-number t:level="1" s:num-format="1"/></t:list-style></office:automatic-styles>'
+    )
+    item = "<t:list-item><t:p>{}</t:p></t:list-item>"
+    listed = f'<t:list t:style-name="L1">{item.format("a")}{item.format("b")}</t:list>'
+    content = (
+        f"<office:document-content {ODF}>{style}<office:body><office:text>{listed}</office:text></office:body>"
+        "</office:document-content>"
+    )
+    assert office.parse(source(odt("", **{"content.xml": content}), "a.odt")).text == "1. a\n2. b\n"
+
+
+def test_footnotes_of_an_rtf_document_are_read_and_broken_pictures_cost_nothing() -> None:
+    data = rb"{\rtf1 claim{\super\chftn{\footnote\pard the source}}\par {\pict\bin ffd8}rest\par}"
+    found = office.parse(source(data, "a.rtf")).text
+    assert "the source" in found
+    assert "rest" in found
+
+
 def epub(**chapters: str) -> bytes:
     items = "".join(
         f'<item id="{k}" href="{k}.xhtml" media-type="application/xhtml+xml"/>' for k in chapters

@@ -24,8 +24,9 @@ _INLINE_BLOCKS: Final = frozenset({"text-box", "note-body"})
 def read(package: Package, name: str) -> OfficeText:
     _refuse_encrypted(package, name)
     text = MarkdownText(name)
-    reader = _Reader(text)
-    body = child(package.xml("content.xml"), "body", "text")
+    root = package.xml("content.xml")
+    reader = _Reader(text, _numbered(root))
+    body = child(root, "body", "text")
     reader.blocks(() if body is None else body)
     meta = _meta(package)
     return OfficeText(text.text(), title=meta.pop("title", None), meta=meta)
@@ -51,9 +52,21 @@ def _meta(package: Package) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key and value}
 
 
+def _numbered(root: Element) -> frozenset[tuple[str | None, int]]:
+    return frozenset(
+        (attribute(style, "name"), whole_number(attribute(level, "level"), 1) - 1)
+        for style in root.iter()
+        if local(style) == "list-style"
+        for level in style
+        if local(level) == "list-level-style-number" and attribute(level, "num-format")
+    )
+
+
 class _Reader:
-    def __init__(self, text: MarkdownText) -> None:
+    def __init__(self, text: MarkdownText, numbered: frozenset[tuple[str | None, int]]) -> None:
         self._text = text
+        self._numbered = numbered
+        """Styles of lists, with the depths that they number."""
 
     def blocks(self, elements: Iterable[Element]) -> None:
         for element in elements:
@@ -73,20 +86,28 @@ class _Reader:
             elif tag not in _SILENT:
                 self.blocks(element)
 
-    def _list(self, element: Element, depth: int) -> None:
-        """Items; which lists are numbered is left to their styles."""
+    def _list(self, element: Element, depth: int, style: str | None = None) -> None:
+        style = attribute(element, "style-name") or style
+        number = 1 if (style, depth) in self._numbered else None
         for item in element:
             if local(item) not in ("list-item", "list-header"):
                 continue
+            is_first = True
             for one in item:
                 if local(one) == "list":
-                    self._list(one, depth + 1)
+                    self._list(one, depth + 1, style)
                 elif local(one) == "p":
                     words, boxes = _words(one)
-                    self._text.item(words, depth=depth)
+                    if is_first:
+                        self._text.item(words, depth=depth, number=number)
+                    else:
+                        self._text.paragraph(words)
                     self.blocks(boxes)
+                    is_first = False
                 else:
                     self.blocks([one])
+            if number is not None and not is_first:
+                number += 1
 
     def _table(self, table: Element) -> None:
         rows = list(_rows(table, header=False))

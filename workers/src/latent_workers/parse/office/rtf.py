@@ -14,6 +14,10 @@ from latent_workers.parse.text.compose import MarkdownText
 
 _MAX_BYTES: Final = 32 * 1024 * 1024
 _PICTURE: Final = re.compile(rb"(?:[0-9a-fA-F]{64,}[\r\n]*)+")
+_FOOTNOTE: Final = re.compile(r"\\footnote(?![a-z])")
+"""striprtf leaves footnotes out; as plain text they follow the words that they belong to."""
+_BINARY: Final = re.compile(r"\\bin(?![a-z0-9-])")
+"""Without the length that the format demands, at which striprtf fails."""
 _MARK: Final = "\x02"
 """Before the level of a heading, in the text that striprtf gives."""
 _PARAGRAPH: Final = re.compile(
@@ -34,6 +38,7 @@ def read(data: bytes, name: str) -> OfficeText:
             reason="size",
         )
     title = _TITLE.search(source)
+    source = _BINARY.sub("", _FOOTNOTE.sub(r"\\plain", source))
     try:
         plain: str = rtf_to_text(  # type: ignore[no-untyped-call]  # striprtf has no types
             _with_marks(source), encoding="cp1252", errors="replace"
