@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -213,6 +214,17 @@ class RefreshHarness:
             found[f"zx{n:04d}"] = await self.add(f"n{n:04d}.txt", text_of(n))
         assert await self.work(JobKind.INGEST) == []
         return found
+
+    async def stock_records(self, count: int) -> dict[str, UUID]:
+        """As many documents by one job, as records of a corpus: where there must be enough of them to learn from."""
+        records = [{"_id": f"zx{n:04d}", "text": text_of(n)} for n in range(count)]
+        await self.add(
+            "c.jsonl", "".join(f"{json.dumps(r)}\n" for r in records), kind=JobKind.CORPUS
+        )
+        assert await self.work(JobKind.CORPUS) == []
+        rows = await sql(self.stack.db, "SELECT id, uri FROM documents WHERE uri ~ '#zx'")
+        assert len(rows) == count
+        return {row["uri"].rpartition("#")[2]: row["id"] for row in rows}
 
     async def delete(self, doc_id: UUID) -> None:
         async with self.stack.db.transaction() as conn:
@@ -815,7 +827,7 @@ async def test_a_refresh_tells_what_its_embedder_was_sent(harness: RefreshHarnes
 async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
     harness: RefreshHarness,
 ) -> None:
-    found = await harness.stock(120)
+    found = await harness.stock_records(120)
     old = (await harness.container()).space
     # A model of which the new one is a turned copy could simply be kept: its service has ended.
     harness.models.known["openai/old"].failed_requests = True
@@ -857,7 +869,7 @@ async def test_a_drift_adapter_for_queries_is_taken_and_can_be_taken_back(
 async def test_an_adapter_that_is_not_good_enough_is_refused_with_what_was_measured(
     harness: RefreshHarness,
 ) -> None:
-    await harness.stock(80)
+    await harness.stock_records(80)
     for way in ("query", "forward"):
         job_id = await harness.begin(strategy="drift", to=to("openai/new"), way=way)
         (trouble,) = await harness.work(JobKind.REFRESH)
@@ -871,7 +883,7 @@ async def test_an_adapter_that_is_not_good_enough_is_refused_with_what_was_measu
 async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_by(
     harness: RefreshHarness,
 ) -> None:
-    found = await harness.stock(150)
+    found = await harness.stock_records(150)
     job_id = await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
     job = await claim(
         harness.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
@@ -1044,7 +1056,8 @@ async def test_records_that_another_version_overtakes_in_place_are_made_again(
 
 async def drifted(harness: RefreshHarness) -> Space:
     """The space from before, which the one that is live now reads by way of an adapter."""
-    await harness.stock(120)
+    await harness.stock_records(120)
+    await harness.stock(1, first=400)
     old = (await harness.container()).space
     harness.models.known["openai/old"].failed_requests = True
     await harness.begin(strategy="drift", to=to("openai/turned"))
@@ -1187,7 +1200,7 @@ async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_m
 ) -> None:
     await drifted(harness)
     space = (await harness.container()).space
-    (doc, *_) = await sql(harness.stack.db, "SELECT id FROM documents ORDER BY uri LIMIT 1")
+    (doc,) = await sql(harness.stack.db, "SELECT id FROM documents WHERE uri ~ 'n0400'")
     chunk, vector = await lose_vectors(harness, doc["id"])
     assert chunk["provenance"]["embedder"] == "openai/turned"
     assert chunk["provenance"]["embedder_version"] == space.lineage
@@ -1200,7 +1213,8 @@ async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_m
 async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
     harness: RefreshHarness,
 ) -> None:
-    found = await harness.stock(150)
+    await harness.stock_records(150)
+    found = await harness.stock(1, first=400)
     await harness.begin(strategy="drift", to=to("openai/stretched"), way="forward")
     job = await claim(
         harness.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=[JobKind.REFRESH]
@@ -1208,14 +1222,14 @@ async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
     assert job is not None
     assert await run_job(harness.deps, job) is None
     space = (await harness.container()).space
-    chunk, vector = await lose_vectors(harness, found["zx0017"])
+    chunk, vector = await lose_vectors(harness, found["zx0400"])
     own = harness.models.known["openai/stretched"].vectors([chunk["embed_text"]])[0]
     np.testing.assert_allclose(vector, own, atol=1e-5)
     assert chunk["provenance"]["embedder_version"] == space.lineage
     mapped = await sql(
         harness.stack.db,
         "SELECT e.mapped FROM embedded e JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation "
-        f"WHERE d.id = '{found['zx0017']}' AND e.collection_id = {space.collection_id} AND e.mapped",
+        f"WHERE d.id = '{found['zx0400']}' AND e.collection_id = {space.collection_id} AND e.mapped",
     )
     assert mapped == []
     assert await harness.work(JobKind.REFRESH) == []
