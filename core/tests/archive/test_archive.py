@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 import orjson
 import pytest
-import zstandard
 from hypothesis import example, given, settings, strategies as st
 
 from latent_core.domain.errors import Conflict, Invalid
@@ -23,9 +22,11 @@ from latent_core.transfer.batches import ArchiveBatch, BlobFile, read_batches
 from latent_core.transfer.records import HEADER, LINEAGE, MANIFEST, VerifiedArchive
 from latent_core.transfer.verify import Verification
 from latent_core.transfer.writer import ArchiveWriter, seal
+from latent_core.transfer.zstd import ZstdCompressor, ZstdDecompressor
 from tests.support.archives import header_of
 
 DIMS: Final = 4
+ZSTD_FRAME: Final = b"\x28\xb5\x2f\xfd"
 NOW: Final = datetime(2026, 3, 1, tzinfo=UTC)
 MANY: Final = settings(max_examples=150, deadline=None)
 
@@ -109,14 +110,19 @@ def archive(tmp_path: Path, batches: int = 2) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """By the library's own reader, as other tools do it."""
-    reading = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True)
-    return reading.read()
+    """By the library's own function, frame by frame, as other tools do it."""
+    plain = []
+    while data.startswith(ZSTD_FRAME):
+        frame = ZstdDecompressor()
+        plain.append(frame.decompress(data))
+        assert frame.eof
+        data = frame.unused_data
+    return b"".join(plain)
 
 
 def sealed(plain: bytes) -> bytes:
     """Packed by somebody who knows how a file must end."""
-    packed = zstandard.ZstdCompressor().compress(plain)
+    packed = ZstdCompressor().compress(plain, ZstdCompressor.FLUSH_FRAME)
     return packed + seal(hashlib.sha256(packed).digest())
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import orjson
-import zstandard
 from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid
@@ -33,12 +32,13 @@ from latent_core.transfer.records import (
     Header,
 )
 from latent_core.transfer.writer import seal
+from latent_core.transfer.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 BLOCK: Final = 512
 PIECE: Final = 256 * 1024
 PACKED_PIECE: Final = 4096
 """Packed bytes per decompression step: they unpack to at most 128 MB."""
-MAX_WINDOW: Final = 2**27
+WINDOW: Final[dict[int, int]] = {DecompressionParameter.window_log_max: 27}
 """Window limit of the decompressor: zstd's own limit for untrusted streams."""
 MEGABYTE: Final = 1024 * 1024
 MAX_SMALL: Final = 16 * MEGABYTE
@@ -131,7 +131,7 @@ class ArchiveReader:
     def _read(self, size: int) -> bytes:
         try:
             data = self._unpacked.read(size)
-        except zstandard.ZstdError as exc:
+        except ZstdError as exc:
             raise self.wrong(
                 f"it is damaged near byte {self._unpacked.place} of the file ({exc})"
             ) from exc
@@ -151,8 +151,7 @@ class _FrameReader:
         self._left = max(0, file.tell() - SEAL.size)
         file.seek(0)
         self._digest = hashlib.sha256()
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
-        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._frame: ZstdDecompressor | None = None
         self._packed = memoryview(b"")
         self._taken = 0
         """Bytes of ``_packed`` already used: reading and hashing use larger pieces than unpacking."""
@@ -202,7 +201,7 @@ class _FrameReader:
         if not packed:
             self.cut = self._frame is not None
             return False
-        frame = self._frame or self._zstd.decompressobj()
+        frame = self._frame or ZstdDecompressor(options=WINDOW)
         data = frame.decompress(packed)
         self._frame = frame
         if frame.eof:

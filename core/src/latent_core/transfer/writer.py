@@ -7,10 +7,9 @@ import os
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Final
 
 import orjson
-import zstandard
 
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import Sha256
@@ -24,8 +23,12 @@ from latent_core.transfer.records import (
     MemberRecord,
     Totals,
 )
+from latent_core.transfer.zstd import CompressionParameter, ZstdCompressor
 
-LEVEL: Final = 3
+PACKING: Final[dict[int, int]] = {
+    CompressionParameter.compression_level: 3,
+    CompressionParameter.checksum_flag: 1,
+}
 PIECE: Final = 256 * 1024
 BLOCK: Final = 512
 """Of a tar."""
@@ -39,8 +42,7 @@ class ArchiveWriter:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._out = _HashingFile(file)
-        compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True)
-        self._zstd = compressor.stream_writer(cast(IO[bytes], self._out), closefd=False)
+        self._zstd = ZstdCompressor(options=PACKING)
         self._members: list[MemberRecord] = []
         self._counted: dict[str, int] = {}
 
@@ -56,7 +58,7 @@ class ArchiveWriter:
     def add(self, name: str, data: bytes, *, records: int = 0) -> None:
         """One member, whole."""
         self._head(name, len(data))
-        self._zstd.write(data)
+        self._write(data)
         self._foot(name, len(data), hashlib.sha256(data).hexdigest(), records)
 
     def add_lines(self, name: str, kind: str, records: Iterable[bytes]) -> None:
@@ -72,7 +74,7 @@ class ArchiveWriter:
         with path.open("rb") as source:
             while piece := source.read(min(PIECE, left)):
                 digest.update(piece)
-                self._zstd.write(piece)
+                self._write(piece)
                 left -= len(piece)
         if left or digest.hexdigest() != sha256:
             raise Conflict(
@@ -86,7 +88,7 @@ class ArchiveWriter:
 
     def end_frame(self) -> None:
         """Begin a new frame: each carries a checksum of its own, so damage is found near its place."""
-        self._zstd.flush(zstandard.FLUSH_FRAME)
+        self._out.write(self._zstd.flush(ZstdCompressor.FLUSH_FRAME))
 
     def close(self) -> Totals:
         """Write the index, then the marker."""
@@ -97,18 +99,21 @@ class ArchiveWriter:
         self.end_frame()
         self.add(INDEX, index)
         self.add(MARKER, hashlib.sha256(index).hexdigest().encode() + b"\n")
-        self._zstd.write(bytes(2 * BLOCK))
+        self._write(bytes(2 * BLOCK))
         self.end_frame()
         self._out.write(seal(self._out.digest.digest()))
         return totals
 
+    def _write(self, data: bytes) -> None:
+        self._out.write(self._zstd.compress(data))
+
     def _head(self, name: str, size: int) -> None:
         head = tarfile.TarInfo(name)
         head.size, head.mode = size, 0o644
-        self._zstd.write(head.tobuf(tarfile.GNU_FORMAT))  # sizes over 8 GB are written in binary
+        self._write(head.tobuf(tarfile.GNU_FORMAT))  # sizes over 8 GB are written in binary
 
     def _foot(self, name: str, size: int, sha256: str, records: int) -> None:
-        self._zstd.write(bytes(-size % BLOCK))
+        self._write(bytes(-size % BLOCK))
         self._members.append(MemberRecord(name=name, bytes=size, sha256=sha256, records=records))
 
 
