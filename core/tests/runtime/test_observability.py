@@ -374,6 +374,6 @@ async def test_an_address_without_the_sdk_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(Invalid, match=r"latent-core\[otel\]"):
+    with pytest.raises(Invalid, match=r"latent-containers\[otel\]"):
         async with tracing(settings(otel_endpoint="http://127.0.0.1:4318"), "latent"):
             pass
