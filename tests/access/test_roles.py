@@ -40,6 +40,7 @@ from tests.support.harness.gateway_harness import (
     manifest,
     statements,
 )
+from tests.support.queue import sql
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -337,6 +338,8 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/requeue"): Row(
         WRITE, plain("/v1/requeue", body={"container_id": "{vault}"}), (202,)
     ),
+    ("GET", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation")),
+    ("POST", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation", body={})),
     ("POST", "/v1/admin/doctor"): Row(
         CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})
     ),
@@ -695,3 +698,41 @@ async def test_resources_and_their_completion_tell_strangers_what_they_tell_of_n
                 argument={"name": value[0], "value": value[1]},
             )
             assert (found in orjson.dumps(completed).decode()) is (role in READERS), role
+
+
+async def test_records_of_a_backup_are_added_once_and_their_tokens_are_valid_again(
+    harness: GatewayHarness,
+) -> None:
+    await harness.make_token("kept", "agent:reader", name="kept", scopes=["read"])
+    path = "/v1/admin/installation"
+    found = await harness.ask_json("owner", "GET", path)
+    (record,) = [token for token in found["tokens"] if token["name"] == "kept"]
+    await sql(harness.stack.db, "DELETE FROM tokens WHERE name = 'kept'")
+    assert (await harness.ask("kept", "GET", "/v1/containers/list")).status_code == 401
+
+    line = {
+        "at": "2025-01-02T03:04:05Z",
+        "principal": "agent:reader",
+        "action": "document.add",
+        "container_id": VAULT,
+        "object": None,
+        "request_id": None,
+    }
+    body = {"tokens": [record], "audit": [line]}
+    added = await harness.ask_json("owner", "POST", path, body=body)
+    assert (added["tokens"], added["audit"]) == (1, 1)
+    assert (await harness.ask("kept", "GET", "/v1/containers/list")).status_code == 200
+    again = await harness.ask_json("owner", "POST", path, body=body)
+    assert (again["tokens"], again["audit"], again["containers"]) == (0, 0, 0)
+
+
+async def test_a_restored_token_has_no_scope_that_the_restorer_lacks(
+    harness: GatewayHarness,
+) -> None:
+    await harness.make_token("lesser", "local:you", name="lesser", scopes=["admin"])
+    found = await harness.ask_json("lesser", "GET", "/v1/admin/installation")
+    record = found["tokens"][0] | {"sha256": "0" * 64, "scopes": ["read"]}
+    refused = await harness.ask(
+        "lesser", "POST", "/v1/admin/installation", body={"tokens": [record]}
+    )
+    assert refused.status_code == 403

@@ -17,6 +17,7 @@ from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.evaluation import EvalRequest
+from latent_core.wire.installation import RestoreRecordsBody
 from latent_core.wire.refresh import RefreshRequest, Strategy
 from latent_core.wire.search import SearchRequest
 from latent_gateway.app import ROUTERS
@@ -112,6 +113,8 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/admin/rollback": lambda c, _: c.rollback("art"),
     "GET /v1/admin/pdf-status": lambda c, _: c.pdf_status("art"),
     "POST /v1/admin/process-selected": lambda c, _: c.process_selected("art", [DOC]),
+    "GET /v1/admin/installation": lambda c, _: c.installation(),
+    "POST /v1/admin/installation": lambda c, _: c.restore_installation(RestoreRecordsBody()),
     "POST /v1/admin/doctor": lambda c, _: c.doctor(),
     "GET /v1/blobs/{sha256}": lambda c, _: c.fetch(f"{c.url}/v1/blobs/{SHA}?sig=x"),
     "GET /healthz": lambda c, _: c.healthy(),

@@ -44,6 +44,7 @@ COMMANDS: Final = {
     "export": "Export a container to one file.",
     "import": "Import a container from a file.",
     "backup": "Create, list, fetch, verify, restore and delete backups.",
+    "restore": "Restore a backup of a whole installation.",
     "mcp": "Serve MCP on stdin and stdout for agents that start a command.",
     "eval": "Measure retrieval quality with golden queries or a judged set.",
     "refresh": "Change a container's embedder or rebuild its vectors or chunks.",

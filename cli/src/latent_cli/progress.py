@@ -20,7 +20,7 @@ from typing_extensions import override
 
 from latent_cli.output import notes, safe
 from latent_client.folder import FolderProgress
-from latent_client.waiting import WaitProgress
+from latent_client.waiting import OnWait, WaitProgress
 from latent_core.domain.job import JobView
 
 NOTE_CHARS: Final = 40
@@ -88,6 +88,19 @@ class JobsBar(ProgressBars):
     def show_job(self, job: JobView) -> None:
         """Show the steps of a single job."""
         self.set(job.progress_note or job.kind.value, job.progress_done, job.progress_total)
+
+
+class BackupBars(JobsBar):
+    """Bars for the containers of a backup, their jobs and their bytes (``latent_client.whole_backup.OnBackup``)."""
+
+    def container(self, container_id: str, done: int, total: int) -> None:
+        self.set("containers", done, total, container_id)
+
+    def jobs(self) -> OnWait:
+        return self.show
+
+    def bytes(self, done: int, total: int) -> None:
+        self.set("bytes", done, total)
 
 
 class IngestBars(JobsBar):

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from datetime import datetime
+from typing import Final
 
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.token import Scope, TokenView
 from latent_core.wire.access import AuditLine, AuditPage, TokenAnswer, TokenCreated, TokenPage
 from latent_core.wire.containers import ContainerState, ContainerStateAnswer
+from latent_core.wire.installation import (
+    InstallationRecords,
+    RestoredRecords,
+    RestoreRecordsBody,
+)
+
+INSTALLATION: Final = "/v1/admin/installation"
 
 
 class AccessCalls(ClientCalls):
@@ -64,6 +72,17 @@ class AccessCalls(ClientCalls):
         ):
             for line in page.audit:
                 yield line
+
+    async def installation(self) -> InstallationRecords:
+        """The state of every container, and every token with the hash of its secret."""
+        return await self._transport.ask(InstallationRecords, "GET", INSTALLATION)
+
+    async def restore_installation(self, records: RestoreRecordsBody) -> RestoredRecords:
+        """Add records of a backup, at most ``MAX_RECORDS`` of each kind. What exists already stays as it is."""
+        body = records.model_dump(mode="json")
+        return await self._transport.ask(
+            RestoredRecords, "POST", INSTALLATION, json=body, repeatable=True
+        )
 
     async def set_state(self, container_id: str, state: ContainerState) -> ContainerStateAnswer:
         """Set ``active``, ``readonly`` (no changes) or ``archived`` (no searches, no changes)."""

@@ -134,6 +134,8 @@ class SyncClient:
     revoke_token = _blocking(AsyncClient.revoke_token)
     audit = _iterating(AsyncClient.audit)
     set_state = _blocking(AsyncClient.set_state)
+    installation = _blocking(AsyncClient.installation)
+    restore_installation = _blocking(AsyncClient.restore_installation)
     evaluate = _blocking(AsyncClient.evaluate)
     eval_runs = _blocking(AsyncClient.eval_runs)
     export = _blocking(AsyncClient.export)

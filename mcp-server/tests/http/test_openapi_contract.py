@@ -15,12 +15,13 @@ from latent_gateway.openapi import GatewayApi, operations
 from tests.support import REPOSITORY
 
 SHORT: Final = {
+    "/v1/admin/installation": "a backup is of one moment",
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",
     "/v1/containers/{container_id}/trash": "what was deleted within 30 days, newest first",
 }
-"""Lists that are no longer than what people write by hand."""
+"""Lists that are no longer than what people write by hand, or are read whole."""
 CONTRACT: Final = REPOSITORY / "docs" / "openapi.yaml"
 Json = dict[str, Any]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +10,14 @@ import typer
 
 from latent_cli.commands.export import show_file
 from latent_cli.commands.import_ import As, Merge, NoWait, Which, follow_import, policy_of
+from latent_cli.exits import FOUND
 from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import Json, Wait, Yes, command_app
-from latent_cli.output import answers, emit, moment, size, table
-from latent_cli.progress import ProgressBars
+from latent_cli.output import amount, answers, emit, moment, safe, size, table
+from latent_cli.progress import BackupBars, ProgressBars
 from latent_cli.session import ask
 from latent_client import AsyncClient
+from latent_client.whole_backup import back_up_all
 from latent_core.domain.errors import Invalid
 from latent_core.wire.transfers import ArchiveAnswer, ArchiveView
 
@@ -64,6 +67,32 @@ def list_(
         "VERIFIED",
     )
     answers().print(table(columns, (_row(one) for one in found)))
+
+
+@app.command(name="all")
+def all_(
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder to write.")],
+    as_json: Json = False,
+) -> None:
+    """Back up the whole installation to a folder.
+
+    The folder has every container, with manifest, golden queries and synced folders, the hashes of tokens, roles and the
+    audit log. In a folder with an older backup only changed containers are written again. Exit 4 if a container of
+    another owner is missing.
+    """
+    with BackupBars() as bars:
+        made = ask(lambda client: back_up_all(client, to, bars))
+    if as_json:
+        emit(asdict(made) | {"folder": str(made.folder)})
+    else:
+        held = amount(len(made.containers), "container")
+        answers().print(
+            safe(f"{to}: {held}, {size(made.bytes)}; `latent restore all {to}` restores it")
+        )
+        for missing in made.missing:
+            answers().print(safe(f"missing: {missing}: its owner must export it"))
+    if made.missing:
+        raise typer.Exit(FOUND)
 
 
 @app.command()

@@ -260,11 +260,11 @@ def require(principal: Principal, *scopes: Scope) -> None:
         )
 
 
-def require_owner(principal: Principal) -> None:
+def require_owner(principal: Principal, to: str = "create, list and revoke tokens") -> None:
     """``Forbidden`` unless the caller is the owner of the installation, because tokens carry rights."""
     require(principal, Scope.ADMIN)
     if not principal.is_owner:
-        raise Forbidden("only the owner of this installation may create, list and revoke tokens")
+        raise Forbidden(f"only the owner of this installation may {to}")
 
 
 async def check_grant(
