@@ -32,6 +32,8 @@ FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.gene
 JOIN signatures s ON s.container_id = c.container_id AND s.chunk_no = c.chunk_no
 WHERE c.container_id = %(id)s ORDER BY c.chunk_no
 """
+UNDRAWN: Final = "DELETE FROM jobs WHERE kind = 'render' AND state = 'queued'"
+"""Drawing costs more than all else here, and one page stands for the others."""
 LIKE: Final = """
 SELECT c.id AS repeats, o.id AS original
 FROM duplicates l JOIN chunks c ON c.container_id = l.container_id AND c.chunk_no = l.chunk_no
@@ -41,7 +43,7 @@ WHERE l.container_id = %(id)s ORDER BY 1
 
 
 async def fill(harness: WorkerHarness) -> None:
-    """Documents of several kinds, some that repeat others, one with several chunks, and a corpus."""
+    """Documents of several kinds, some that repeat others, one with several chunks, and a corpus; one has its page drawn."""
     for n in range(7):
         words = " ".join(WORDS[(n * k) % len(WORDS)] for k in range(1, 9))
         await harness.add(f"{n}.md", f"# Note {n}\n\n{words} number {n}.\n".encode(), meta={"n": n})
@@ -50,7 +52,11 @@ async def fill(harness: WorkerHarness) -> None:
     long = "\n\n".join(f"## Part {n}\n\n{'lamp lens horn rock ' * 60}{n}" for n in range(5))
     await harness.add("long.md", long.encode())
     await harness.add_corpus({f"r{n}": f"record {n} of the {WORDS[n]}" for n in range(6)})
-    assert await harness.work() == []
+    assert await harness.work(*set(JobKind) - {JobKind.RENDER, JobKind.GARBAGE}) == []
+    drawn = await harness.claim(JobKind.RENDER)
+    assert drawn is not None
+    assert await harness.run(drawn) is None
+    await sql(harness.stack.db, UNDRAWN)
     await harness.settle()
 
 
