@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -306,7 +308,9 @@ def test_recall_adds_a_start_hook_after_others_and_takes_it_out(latent: Latent, 
     items = json.loads(settings.read_text("utf-8"))["hooks"]["SessionStart"]
     assert items[0] == {"hooks": [{"type": "command", "command": "date"}]}
     command = items[1]["hooks"][0]["command"]
-    assert " recall claude-code --data-dir " in command
+    shown = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, "", "")  # no notes to show
+    assert command.endswith("/connections/claude-code.json")
     assert "already" in latent("connect", "claude-code").out
     settings.write_text(settings.read_text("utf-8").replace("date", "uptime"), "utf-8")
     latent("connect", "claude-code", "--no-recall")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -62,6 +63,11 @@ async def test_calls_of_a_connected_agent_mean_its_container_and_its_sessions_st
     assert view.written_by == "agent:claude-code"
     code, out, err = await installation.cli("recall", "claude-code")
     assert (code, err) == (0, "")
+    settings = json.loads((tmp_path / ".claude" / "settings.json").read_text("utf-8"))
+    command = settings["hooks"]["SessionStart"][0]["hooks"][0]["command"]
+    hook = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
+    async with asyncio.timeout(60):
+        assert (await hook.communicate())[0].decode() == out
     assert len(out.encode()) <= MAX_BYTES
     lines = out.splitlines()
     assert lines[0] == f'<latent-notes container="{CONTAINER}">'

@@ -270,6 +270,34 @@ async def test_what_parsers_write_of_their_own_accord_is_known(
     assert set(answer.hits[0].meta) & CHUNK_META
 
 
+async def test_a_definition_is_found_by_its_name_and_by_the_names_around_it(
+    client: AsyncClient,
+) -> None:
+    source = (
+        b"class Lamp:\n    wick = 1\n\n    def close(self):\n        return 'lamp'\n\n"
+        b"class Door:\n    def close(self):\n        return 'lamp'\n\n    def close_all(self): return 'lamp'\n"
+    )
+    await client.create(manifest("defined"))
+    await ingest(client, "defined", "a.py", source)
+
+    async def found(symbol: Any) -> list[int | None]:
+        answer = await search(client, "defined", {"symbol": symbol}, SearchMode.HYBRID)
+        return sorted(hit.place.line_start or 0 for hit in answer.hits)
+
+    assert await found("close") == [4, 8]
+    assert await found("Door.close") == [8]
+    assert await found(["wick", "close_all"]) == [11]
+    assert await found({"prefix": "Door"}) == [7, 8, 11]
+    assert await found({"contains": "_all"}) == [11]
+    assert await found("lose") == []
+    calls = b"def calls():\n    trim_wick(1)\n    trim_wick(2)\n\n\ndef trim_wick(n):\n    step()\n    step()\n    stop()\n"
+    await ingest(client, "defined", "b.py", calls)
+    request = SearchRequest(containers=["defined"], query="trim wick", mode=SearchMode.LEXICAL)
+    assert (await client.search(request)).hits[0].place.line_start == 6
+    async for chunk in client.chunks("defined", meta={"symbol": "close_all"}):
+        assert (chunk.meta["parents"], chunk.place.line_start) == (["Door"], 11)
+
+
 async def test_a_schema_limits_the_fields_of_its_container(client: AsyncClient) -> None:
     schema = {"year": "integer", "when": "date"}
     await client.create(manifest("declared", metadata={"custom_schema": schema}))

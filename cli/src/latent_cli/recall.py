@@ -132,3 +132,7 @@ def _note(document: Mapping[str, Any], text: str, *, is_pinned: bool) -> Recalle
         written_by=document.get("written_by") or "",
         is_pinned=is_pinned,
     )
+
+
+if __name__ == "__main__":
+    print_notes(Path(sys.argv[1]), SECONDS)

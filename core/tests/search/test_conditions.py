@@ -163,6 +163,11 @@ EACH: Final[list[dict[str, Any]]] = [
         for value in VALUES
         if value != ""
     ),
+    *(
+        {"symbol": {op: name}}
+        for op in ("eq", "ne", "prefix")
+        for name in ("a", "b", "ab", "ä", "2020", "true", "A", "A.m")
+    ),
     *({"path": glob} for glob in GLOBS),
     *({"path": {"prefix": prefix}} for prefix in ("docs/", "docs/l", "https", "L")),
     *({"key_path": path} for path in KEY_PATHS),
@@ -178,6 +183,7 @@ EACH: Final[list[dict[str, Any]]] = [
             "key_path",
             "meta.year",
             "meta.a.b.c",
+            "symbol",
         )
         for there in (True, False)
     ),

@@ -114,6 +114,8 @@ class FilterJudge:
             return any(page == value if op == "eq" else _ORDER[op](page, value) for page in pages)
         if name in ("modified", "ingested"):
             return _moment(row.modified if name == "modified" else row.fetched, op, value)
+        if name == "symbol":
+            return _symbol(row.chunk_meta.get("symbols"), op, value)
         if name.startswith("meta."):
             return self._meta(name.removeprefix("meta."), op, value, row)
         stored = str(row.doc_id) if name == "doc_id" else getattr(row, name)
@@ -138,6 +140,22 @@ class FilterJudge:
         if _is_number(stored) and _is_number(value):
             return _ORDER[op](Decimal(repr(stored)), Decimal(repr(value)))
         return False
+
+
+def _symbol(stored: Any, op: str, value: Any) -> bool:
+    """Names are lists of texts; a parser writes no others, but an archive may."""
+    items = stored if isinstance(stored, list) else []
+    if op == "exists":
+        return bool(items) is value
+    for item in items:
+        name = str(item).lower() if isinstance(item, bool | int) else item
+        steps = name.split(".") if isinstance(name, str) else []
+        given = value.split(".")
+        size = len(given)
+        ends = range(size, len(steps) + 1) if op == "prefix" else [len(steps)]
+        if any(steps[max(0, end - size) : end] == given for end in ends):
+            return True
+    return False
 
 
 def _text(name: str, stored: str, op: str, value: str) -> bool:

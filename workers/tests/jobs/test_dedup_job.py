@@ -379,6 +379,14 @@ async def test_tables_and_chunks_of_several_windows_are_alike_only_as_a_whole(
     assert await harness.verdicts() == {2: 0, 5: 3}
 
 
+async def test_definitions_with_different_names_are_no_duplicates(harness: DedupHarness) -> None:
+    await harness.add("file:///a", 0, meta={"symbol": "bind_json"})
+    await harness.add("file:///b", 0, meta={"symbol": "bind_toml"})
+    await harness.add("file:///c", 0, meta={"symbol": "bind_json"})
+    await harness.judge()
+    assert await harness.verdicts() == {2: 0}
+
+
 async def test_another_threshold_has_everything_judged_anew(harness: DedupHarness) -> None:
     await harness.add("file:///a", 0, 20, 50)
     await harness.judge()

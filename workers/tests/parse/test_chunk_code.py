@@ -68,42 +68,80 @@ def test_an_overlap_of_more_than_half_is_cut_to_half() -> None:
     ]
 
 
-def test_a_window_ends_before_a_definition_in_its_last_third() -> None:
-    source = function("a", 100) + "\n\n" + function("b", 40) + "\n" + function("c", 100)
-    first, second = chunks(source)
-    assert spans([first]) == [(1, 142)]
-    assert first.meta["symbols"] == ["a", "b"]
-    assert second.place.line_start == 142 - 29
-    assert second.place.line_end == 243
-
-
-def test_a_top_level_definition_is_preferred_to_one_inside_and_that_to_a_blank_line() -> None:
-    methods = "".join(
-        f"    def m{n}(self):\n" + "        step()\n" * 8 + "\n        last()\n\n"
-        for n in range(12)
-    )
-    source = "class A:\n" + methods + function("f", 100)
-    first, *_ = chunks(source)
-    assert source.splitlines()[first.place.line_end or 0 :][1].startswith("def f")
-    inside, *_ = chunks("class A:\n" + methods, code_lines=40)
-    assert (inside.place.line_end, inside.place.heading_path) == (36, ("A",))
-    blank, *_ = chunks(function("g", 30) + "\n" + "    step()\n" * 60, code_lines=40)
-    assert blank.place.line_end == 30
-
-
-def test_the_embedder_reads_the_definition_that_goes_on_and_no_name_of_the_file() -> None:
+def test_each_function_is_a_window_that_begins_with_its_comments_and_decorators() -> None:
     source = (
-        "import os\n"
-        + "class A:\n"
-        + "".join(f"    def m{n}(self):\n" + "        step()\n" * 50 for n in range(4))
+        "import os\n\nLIMIT = 3\n\n# Of a.\n@cached\n"
+        + function("a", 100)
+        + "\n\n"
+        + function("b", 3)
+        + "\n"
+        + function("c", 180)
     )
-    first, second = chunks(source)
-    assert first.embed_text == first.text
-    assert second.embed_text == f"A > m2\n\n{second.text}"
-    assert second.place.heading_path == ("A",)
-    assert first.place.heading_path == ()
-    assert first.meta["symbols"] == ["A", "A.m0", "A.m1", "A.m2"]
-    assert [first.token_count] == WordPieceTokenizer().count([first.embed_text])
+    found = chunks(source)
+    assert spans(found) == [(1, 3), (5, 106), (109, 111), (113, 292)]
+    assert [draft.meta.get("symbol") for draft in found] == [None, "a", "b", "c"]
+    assert [draft.place.heading_path for draft in found] == [(), ("a",), ("b",), ("c",)]
+    assert found[1].text.startswith("# Of a.\n@cached\ndef a():")
+
+
+def test_a_class_is_its_head_and_its_methods_and_whole_without_methods() -> None:
+    source = (
+        "class A(B):\n    x = 1\n\n    def m(self):\n        return 1\n\n    y = m\n\n"
+        "    @property\n    def n(self):\n        return 2\n\n\n"
+        "class E:\n    a = 1\n    b = 2\n"
+    )
+    found = chunks(source)
+    assert spans(found) == [(1, 2), (4, 7), (9, 11), (14, 16)]
+    names = [(draft.meta["symbol"], draft.meta["parents"]) for draft in found]
+    assert names == [("A", []), ("m", ["A"]), ("n", ["A"]), ("E", [])]
+    assert [draft.meta["symbols"] for draft in found] == [["A"], ["A.m"], ["A.n"], ["E"]]
+    assert found[1].embed_text == f"A > m\n\n{found[1].text}"
+
+
+def test_a_long_function_is_split_inside_and_each_part_has_its_name() -> None:
+    found = chunks("x = 1\n\n" + function("f", 400) + "\n" + function("g", 5))
+    assert spans(found) == [(1, 1), (3, 182), (153, 332), (303, 402), (404, 408)]
+    assert [draft.meta.get("symbol") for draft in found] == [None, "f", "f", "f", "g"]
+    assert [draft.meta.get("symbols") for draft in found] == [None, ["f"], ["f"], ["f"], ["g"]]
+    assert [draft.meta.get("continued") for draft in found] == [None, None, True, True, None]
+    assert found[2].embed_text.startswith("f\n\n")
+
+
+def test_the_embedder_reads_the_name_of_a_definition_in_words() -> None:
+    source = "class HTTPServer {\n  handleURLRequest2_now() {\n    return 1\n  }\n}\n"
+    head, method = chunks(source, "a.js")
+    assert head.embed_text.splitlines()[0] == "HTTP Server"
+    assert method.embed_text.splitlines()[0] == "HTTPServer > handle URL Request 2 now"
+    assert method.meta["symbols"] == ["HTTPServer.handleURLRequest2_now"]
+
+
+def test_a_long_function_is_cut_before_the_functions_in_it() -> None:
+    inner = "".join(f"    def m{n}(self):\n" + "        step()\n" * 50 + "\n" for n in range(4))
+    found = chunks("def f():\n" + inner)
+    assert spans(found) == [(1, 156), (127, 208)]
+    assert found[0].meta["symbols"] == ["f", "f.m0", "f.m1", "f.m2"]
+    assert [draft.meta["symbol"] for draft in found] == ["f", "m2"]
+
+
+def test_definitions_within_conditions_are_known_and_large_gaps_stand_alone() -> None:
+    source = (
+        "if sys.platform:\n    def a():\n        return 1\nelse:\n    def a():\n        return 2\n"
+        + statements(10)
+        + function("b", 2)
+    )
+    assert spans(chunks(source)) == [(1, 1), (2, 4), (5, 6), (7, 16), (17, 18)]
+
+
+def test_the_end_of_a_class_belongs_to_its_last_method() -> None:
+    source = "class A {\n  m() {\n    return 1\n  }\n}\n\nfunction f() {}\n"
+    assert spans(chunks(source, "a.js")) == [(1, 1), (2, 5), (7, 7)]
+
+
+def test_a_file_without_a_grammar_is_windowed_by_its_lines() -> None:
+    source = "".join(f"(define (f{n})\n" + "  (step)\n" * 9 + "\n" for n in range(40))
+    found = chunks(source, "a.scm")
+    assert [after - first + 1 for first, after in spans(found)] == [175, 173, 151]
+    assert all("symbol" not in draft.meta for draft in found)
 
 
 def test_a_window_never_lies_within_its_neighbour_where_lines_are_long() -> None:

@@ -53,7 +53,8 @@ def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
         ("", None, 1, 2),
         ("f", 1, 4, 9),
         ("", None, 12, 12),
-        ("Größe", 1, 14, 17),
+        ("Größe", 1, 14, 15),
+        ("Größe.g", 2, 17, 17),
         ("", None, 18, 19),
     ]
 
@@ -90,6 +91,58 @@ def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
             "package a;\nimport b.C;\n\n/** Doc. */\n@Deprecated\npublic class A {\n}\nrecord R(int x) {}\n",
             ["", "A", "R"],
         ),
+        (
+            "a.c",
+            "#include <a.h>\n/* F. */\nstatic int *f(int a)\n{\n  return 0;\n}\n#ifdef X\nint g(void) { return 1; }\n"
+            "#endif\nstruct S {\n  int a;\n};\n#define M(x) x\n",
+            ["", "f", "", "g", "", "S", "M"],
+        ),
+        (
+            "a.cpp",
+            "namespace n {\nclass A : B {\n  void m() const {\n  }\n};\ntemplate<class T>\nT g(T t) { return t; }\n}\n"
+            "void A::h() {}\n",
+            ["n", "n.A", "n.A.m", "n.A", "n.g", "n", "A::h"],
+        ),
+        (
+            "a.cs",
+            "namespace N {\n/// Doc.\nclass A {\n  [X]\n  public A() {\n  }\n  int F() { return 1; }\n}\n}\ninterface I {\n}\n",
+            ["N", "N.A", "N.A.A", "N.A.F", "N.A", "N", "I"],
+        ),
+        (
+            "a.rb",
+            "module M\n  # Doc.\n  class A < B\n    def m(a)\n    end\n    def self.s; end\n  end\nend\n",
+            ["M", "M.A", "M.A.m", "M.A.s", "M.A", "M"],
+        ),
+        (
+            "a.php",
+            "<?php\n/** Doc. */\nclass A {\n  public function m() {\n  }\n}\nfunction f() {\n}\n",
+            ["", "A", "A.m", "A", "f"],
+        ),
+        (
+            "a.kt",
+            "package a\n\n/** Doc. */\nclass A {\n  fun m(): Int {\n    return 1\n  }\n}\n\nfun f() {\n}\n\nobject O {\n  fun g() = 1\n}\n",
+            ["", "A", "A.m", "A", "f", "O", "O.g", "O"],
+        ),
+        (
+            "a.scala",
+            "object O {\n  def f(a: Int): Int = 1\n}\ntrait T\n",
+            ["O", "O.f", "O", "T"],
+        ),
+        (
+            "a.swift",
+            "// Doc.\nclass A {\n  func m() -> Int {\n    return 1\n  }\n}\nextension A {\n  func g() {}\n}\nfunc f() {}\n",
+            ["A", "A.m", "A", "A", "A.g", "A", "f"],
+        ),
+        (
+            "a.lua",
+            "local x = 1\nfunction a.b(x)\n  return 1\nend\nlocal function c() end\n",
+            ["", "a.b", "c"],
+        ),
+        (
+            "a.sh",
+            "set -e\n# Doc.\nf() {\n  echo\n}\nfunction g {\n  echo\n}\n",
+            ["", "f", "g"],
+        ),
     ],
 )
 def test_definitions_are_known_by_name(name: str, source: str, expected: list[str]) -> None:
@@ -101,7 +154,7 @@ def test_comments_and_attributes_right_above_belong_to_a_definition() -> None:
     assert outline(source, "a.rs") == [("", None, 1, 3), ("f", 1, 5, 7)]
 
 
-def test_a_long_class_is_taken_apart_into_its_methods() -> None:
+def test_a_class_is_taken_apart_into_its_methods() -> None:
     body = "".join(f"    def m{n}(self):\n" + "        step()\n" * 30 + "\n" for n in range(3))
     source = f"class Long:\n    x = 1\n\n{body}    y = 2\n\nclass Short:\n    def m(self): ...\n"
     assert outline(source, "a.py") == [
@@ -110,7 +163,8 @@ def test_a_long_class_is_taken_apart_into_its_methods() -> None:
         ("Long.m1", 2, 36, 66),
         ("Long.m2", 2, 68, 98),
         ("Long", None, 100, 100),
-        ("Short", 1, 102, 103),
+        ("Short", 1, 102, 102),
+        ("Short.m", 2, 103, 103),
     ]
 
 
@@ -124,7 +178,7 @@ C = "#include <a.h>\n\nint f(void)\n{\n\n    return 1;\n}\n\nstatic int x;\nint 
 
 
 def test_without_a_grammar_blank_lines_and_indentation_tell() -> None:
-    assert outline(C, "a.c") == [("", 1, 1, 1), ("", 1, 3, 7), ("", 1, 9, 10)]
+    assert outline(C, "a.m") == [("", 1, 1, 1), ("", 1, 3, 7), ("", 1, 9, 10)]
 
 
 def test_code_that_its_grammar_cannot_read_is_still_cut() -> None:

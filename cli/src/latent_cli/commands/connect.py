@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from difflib import unified_diff
@@ -68,7 +67,7 @@ def connect(
     machine, store = this_machine(), ConnectionStore(settings.data_dir)
     old = store.load(name)
     keeps_hook = old is not None and old.has_hook if recall is None else recall
-    hook = recall_command(name, settings.data_dir) if keeps_hook else None
+    hook = recall_command(store.file(name)) if keeps_hook else None
 
     async def work(client: AsyncClient) -> tuple[ConnectionRequest, Connection | None]:
         chosen = await chosen_container(client, container or (old.container if old else None))
@@ -91,11 +90,9 @@ def this_machine() -> Machine:
     return Machine(Path.home(), os.environ)  # noqa: TID251 - names the folders of other programs
 
 
-def recall_command(name: ClientName, data_dir: Path) -> str:
-    """What the start hook runs, by whole paths: a hook has no environment to rely on."""
-    own = Path(sys.executable).parent / "latent"
-    program = str(own) if own.exists() else shutil.which("latent") or "latent"
-    return shlex.join([program, "recall", str(name), "--data-dir", str(data_dir)])
+def recall_command(connection: Path) -> str:
+    """What the start hook runs: ``latent recall`` without the imports of commands, which would take half of its time."""
+    return shlex.join([sys.executable, "-P", "-m", "latent_cli.recall", str(connection.absolute())])
 
 
 def _print_connection(connection: Connection, *, is_new: bool, as_json: bool) -> None:

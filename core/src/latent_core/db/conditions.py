@@ -87,6 +87,10 @@ _HEADINGS: Final[LiteralString] = "array_to_string(c.heading_path, ' > ')"
 _PARENT: Final[LiteralString] = (
     "coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1])"
 )
+_SYMBOLS: Final[LiteralString] = (
+    "EXISTS (SELECT FROM jsonb_array_elements_text("
+    "CASE jsonb_typeof(c.meta -> 'symbols') WHEN 'array' THEN c.meta -> 'symbols' END) AS symbol"
+)
 _LAST_PAGE: Final[LiteralString] = "coalesce(c.page_end, c.page)"
 
 _GLOBS: Final[LiteralString] = (
@@ -139,6 +143,21 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.KEY_PATH, FilterOp.PREFIX): (
         """EXISTS (SELECT FROM unnest({value}::text[]) AS prefix WHERE c.key_path ^@ prefix
         AND substr(c.key_path, length(prefix) + 1, 1) IN ('', '.', '['))"""
+    ),
+    # Whole names, from any step on.
+    (Column.SYMBOL, FilterOp.IN): (
+        _SYMBOLS
+        + ", unnest({value}::text[]) AS name WHERE symbol = name OR "
+        + "right(symbol, length(name) + 1) = '.' || name)"
+    ),
+    (Column.SYMBOL, FilterOp.EXISTS): _SYMBOLS + ")",
+    (Column.SYMBOL, FilterOp.CONTAINS): (
+        _SYMBOLS + ' WHERE strpos(symbol COLLATE "C", {value}::text) > 0)'
+    ),
+    (Column.SYMBOL, FilterOp.PREFIX): (
+        _SYMBOLS
+        + ", unnest({value}::text[]) AS name WHERE "
+        + "strpos('.' || symbol || '.', '.' || name || '.') > 0)"
     ),
     (Column.PAGE, FilterOp.IN): (
         "EXISTS (SELECT FROM unnest({value}::integer[]) AS page WHERE page BETWEEN c.page AND "

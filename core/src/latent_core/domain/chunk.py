@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -51,6 +51,13 @@ FRONT_MATTER: Final = "front_matter"
 
 TIMESTAMPS: Final = "timestamps"
 """In the meta of a chunk of a recording: its begin and end in seconds."""
+
+
+def keyword_fields(meta: Mapping[str, Any]) -> str:
+    """Words of a chunk for the keyword index that are not in its text, or that count more than once: front matter, and
+    the name of a definition where it begins. Texts that use a name contain it as often as the one that defines it."""
+    symbol = "" if meta.get("continued") else meta.get("symbol", "")
+    return meta.get(FRONT_MATTER, "") or f"{symbol} {symbol}".strip()
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
 from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
-from latent_core.domain.chunk import FRONT_MATTER
+from latent_core.domain.chunk import keyword_fields
 from latent_core.domain.errors import Invalid
 from latent_core.transfer.batches import ArchiveBatch, ArchivePart
 from latent_core.transfer.records import ChunkRecord
@@ -60,7 +60,7 @@ def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
     if target.header.analyser != versions.ANALYSER:
         analysed = [
-            analyse(chunk.text, languages[chunk.doc_id], chunk.meta.get(FRONT_MATTER, ""))
+            analyse(chunk.text, languages[chunk.doc_id], keyword_fields(chunk.meta))
             for chunk in chunks
         ]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]

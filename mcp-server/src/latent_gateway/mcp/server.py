@@ -67,7 +67,7 @@ Answers are short by default: detail, max_chars and next_cursor give more. docum
 filters: {field: value}, {field: [any of these]} or {field: {operator: value}}; all must hold. Fields: source_type, \
 path (a glob), page, language, modified, ingested (dates, such as {"gte": "2024-05-01"}), max_age ("30d"), doc_id, \
 block_type (paragraph, heading, table, list, code), heading_path ("Guide > Install"), parent_section, table_id, \
-key_path, origin, written_by, written, session, modality, meta.<key>. Operators: eq, ne, in, gt, gte, lt, lte, contains, \
+key_path, symbol ("Client.close"), origin, written_by, written, session, modality, meta.<key>. Operators: eq, ne, in, gt, gte, lt, lte, contains, \
 prefix, glob, exists. \
 "and" and "or" take lists of filters, "not" takes one."""
 

@@ -1,4 +1,5 @@
-"""Source code in overlapping windows of lines, which end where a definition ends if possible."""
+"""Source code in windows of lines: one per definition; other lines and long definitions in overlapping windows, which
+end where a definition ends if possible."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, islice, takewhile
+from itertools import accumulate, chain, islice, takewhile
 from operator import sub
 from typing import Any, Final
 
@@ -22,8 +23,12 @@ CHARS_PER_LINE: Final = 120
 _OVERLAP_SHARE: Final = 4
 """The overlap takes at most this fraction of those characters."""
 _MAX_SYMBOLS: Final = 50
+_MAX_TAIL: Final = 3
+"""Filled lines after a definition that belong to its window: the end of a class, a decorated name."""
 _BLANK, _ANYWHERE = 98, 99
 """Ranks below those of all definitions."""
+_STEPS: Final = re.compile(r"::|[.:]")
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _BREAKS: Final = re.compile(r"[\s;,{}()\[\]]")
 
 Span = tuple[int, int]
@@ -49,7 +54,7 @@ class WindowLimits:
 def chunk_code(
     parsed: ParsedDocument, limits: WindowLimits, budget_tokens: int, counter: WordCounter
 ) -> list[DraftChunk]:
-    """Chunks in text order. The embedder reads a window below the name of the definition in which it starts, but
+    """Chunks in text order. The embedder reads a window below the names of its definition, the last one in words, but
     not below the file name: renaming a file must not change its vectors."""
     windows = list(_Cutter(parsed, limits).windows())
     texts = [parsed.text[w.place.offset_start : w.place.offset_end] for w in windows]
@@ -68,18 +73,23 @@ def chunk_code(
             block_type=BlockType.CODE,
             content_hash=content_hash(text),
             token_count=tokens,
-            meta=_meta(language, window.symbols),
+            meta=_meta(language, window),
         )
         for window, text, embed_text, tokens in zip(windows, texts, embedded, counts, strict=True)
     ]
 
 
-def _meta(language: str | None, symbols: Sequence[str]) -> dict[str, Any]:
+def _meta(language: str | None, window: _Window) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     if language:
         meta["code_language"] = language
-    if symbols:
-        meta["symbols"] = list(symbols)
+    if window.symbols:
+        meta["symbols"] = list(window.symbols)
+    if window.symbol:
+        *parents, meta["symbol"] = window.symbol
+        meta["parents"] = parents
+        if not window.begins:
+            meta["continued"] = True
     return meta
 
 
@@ -87,9 +97,13 @@ def _meta(language: str | None, symbols: Sequence[str]) -> dict[str, Any]:
 class _Window:
     place: SourcePlace
     above: tuple[str, ...]
-    """The definition that started before it."""
+    """What the embedder reads above it."""
     symbols: tuple[str, ...]
-    """The definitions in it."""
+    """The definition that it is part of, and those that begin in it."""
+    begins: bool
+    """Whether the definition starts in it."""
+    symbol: tuple[str, ...]
+    """The names of the definition that it is, or is part of, below those around it."""
 
 
 class _Cutter:
@@ -109,6 +123,8 @@ class _Cutter:
         else:
             self._cut_long_lines()
         self._ranks = self._ranked()
+        self._after = len(self._rows)
+        """The end row of the part that is being split."""
 
     def _cut_long_lines(self) -> None:
         """Rows of a file in which some lines are too long for a window."""
@@ -130,14 +146,47 @@ class _Cutter:
                 offset_end=self._rows[after - 1][1],
                 line_start=line,
                 line_end=last,
-                heading_path=_common(inside),
+                heading_path=_common(_same_definition(inside)),
             )
-            symbols = (_symbol(block) for block in inside if _begins(block, line))
-            yield _Window(place, _above(inside, line), tuple(islice(symbols, _MAX_SYMBOLS)))
+            symbol = _names(inside[0]) if inside and inside[0].definition is not None else ()
+            begun = (".".join(_names(block)) for block in inside if _begins(block, line))
+            symbols = dict.fromkeys(
+                islice(chain([".".join(symbol)] if symbol else [], begun), _MAX_SYMBOLS)
+            )
+            begins = bool(symbol) and _begins(inside[0], line)
+            above = (*symbol[:-1], _spoken(symbol[-1])) if symbol else _above(inside, line)
+            yield _Window(place, above, tuple(symbols), begins, symbol)
 
     def spans(self) -> Iterator[Span]:
         """First row and end row of each window; no window is inside another."""
-        first = self._next(0)
+        for first, after in self._parts():
+            self._after = after
+            yield from self._split(first)
+
+    def _parts(self) -> Iterator[Span]:
+        """Rows of each definition that stays whole, and of the lines between them. A few lines after a definition
+        belong to it."""
+        begun, number = 0, None
+        for block in self._blocks:
+            if block.definition == number:
+                continue
+            first = bisect_left(self._numbers, block.line_start or 1)
+            if number is None or block.definition is not None or not self._is_tail(begun, block):
+                if first > begun:
+                    yield begun, first
+                begun, number = first, block.definition
+        yield begun, len(self._rows)
+
+    def _is_tail(self, begun: int, block: TextBlock) -> bool:
+        """Whether a block after the definition that began in that row is small enough to belong to it."""
+        after = bisect_right(self._numbers, block.line_end or 1)
+        size = sum(map(bool, map(str.strip, block.text.splitlines())))
+        fits = after - begun <= self._limits.lines
+        fits = fits and self._sizes[after] - self._sizes[begun] <= self._limits.chars
+        return not any(map(str.isalnum, block.text)) or (size <= _MAX_TAIL and fits)
+
+    def _split(self, start: int) -> Iterator[Span]:
+        first = self._next(start)
         fresh = first
         while first is not None and fresh is not None:
             if self._furthest(first) <= fresh:
@@ -148,12 +197,12 @@ class _Cutter:
             first = self._next(max(first + 1, after - self._shared(after)))
 
     def _next(self, row: int) -> int | None:
-        """The first row from ``row`` on that is not blank."""
-        return next((at for at in range(row, len(self._rows)) if self._filled[at]), None)
+        """The first row from ``row`` on, within the part, that is not blank."""
+        return next((at for at in range(row, self._after) if self._filled[at]), None)
 
     def _furthest(self, first: int) -> int:
         """The end row of the largest window from ``first``; at least one row."""
-        last_row = min(first + self._limits.lines, len(self._rows))
+        last_row = min(first + self._limits.lines, self._after)
         max_tokens = self._sizes[first] + self._limits.chars
         while last_row - 1 > first and self._sizes[last_row] - 1 > max_tokens:
             last_row -= 1
@@ -206,8 +255,19 @@ def _begins(block: TextBlock, line: int) -> bool:
     return block.level is not None and bool(block.heading_path) and (block.line_start or 0) >= line
 
 
-def _symbol(block: TextBlock) -> str:
-    return ".".join(block.heading_path)
+def _names(block: TextBlock) -> tuple[str, ...]:
+    """The names of the definition and of those around it, also where one step has several: ``Server.Serve``."""
+    return tuple(name for step in block.heading_path for name in _STEPS.split(step) if name)
+
+
+def _spoken(name: str) -> str:
+    """An identifier in words: ``match short opt``."""
+    return " ".join(word for word in _WORDS.findall(name)) or name
+
+
+def _same_definition(inside: Sequence[TextBlock]) -> Sequence[TextBlock]:
+    """The blocks of the first one's definition; all, where none is known."""
+    return [block for block in inside if block.definition == inside[0].definition]
 
 
 def _above(inside: Sequence[TextBlock], line: int) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.documents.documents import Attempt, Authorship, LiveGeneration
 from latent_core.db.documents.pages import PageRow
-from latent_core.domain.chunk import FRONT_MATTER, BlockType, DraftChunk, SourceType, number
+from latent_core.domain.chunk import BlockType, DraftChunk, SourceType, keyword_fields, number
 from latent_core.domain.errors import NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
@@ -347,7 +347,7 @@ def _prepare(
             parts = cut(one.draft)
             pieces.append(parts)
             addressed.append(AddressedChunk(attempt.doc_id, attempt.generation, one, len(parts)))
-            fields = one.draft.meta.get(FRONT_MATTER, "")
+            fields = keyword_fields(one.draft.meta)
             analysed = analyse(one.draft.text, made.language, fields)
             mine.append(StagedChunk.of(one, analysed, len(parts)))
         staged.append(mine)

@@ -44,7 +44,7 @@ class Subject:
     """One per window."""
     same_as: str | None
     """Limits what it may repeat, whatever its vector says: a table is embedded by a summary, which tables with
-    different rows may share."""
+    different rows may share, and definitions of source code are alike although they have different names."""
     original: int | None
 
     @classmethod
@@ -54,7 +54,7 @@ class Subject:
         return cls(
             chunk_no=row["chunk_no"],
             points=tuple(point_id(row["id"], row["generation"], w) for w in windows),
-            same_as=row["content_hash"] if table else None,
+            same_as=row["content_hash"] if table else row["symbol"],
             original=row["original"],
         )
 

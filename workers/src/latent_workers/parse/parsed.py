@@ -31,6 +31,8 @@ class TextBlock:
     """The key path in structured data: ``services.api.ports``."""
     parent_section: str | None = None
     """The parent's key path."""
+    definition: int | None = None
+    """In source code: number of the definition that it belongs to and that stays whole, such as a function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,13 +28,14 @@ _Block = tuple[
     PositiveInt | None,
     str | None,
     str | None,
+    NonNegativeInt | None,
 ]
 _Page = tuple[PositiveInt, NonNegativeInt, NonNegativeInt, float, float]
 
 
 class _ParsedWire(BaseModel):
     """Blocks: kind, start, end, first line, last line, page, number of the heading path, level, last page, key
-    path, parent's key path."""
+    path, parent's key path, number of the definition."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -65,6 +66,7 @@ def pack(parsed: ParsedDocument) -> TaskOutput:
             block.page_end,
             block.key_path,
             block.parent_section,
+            block.definition,
         )
         for block in parsed.blocks
     ]
@@ -125,7 +127,20 @@ def _check(spans: list[_Span], length: int) -> None:
 
 
 def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> TextBlock:
-    kind, start, end, line_start, line_end, page, path, level, page_end, key_path, parent = block
+    (
+        kind,
+        start,
+        end,
+        line_start,
+        line_end,
+        page,
+        path,
+        level,
+        page_end,
+        key_path,
+        parent,
+        number,
+    ) = block
     if path >= len(paths):
         raise ValueError("a heading path that does not exist")
     return TextBlock(
@@ -141,4 +156,5 @@ def _block(block: _Block, text: str, paths: list[tuple[str, ...]]) -> TextBlock:
         page_end=page_end,
         key_path=key_path,
         parent_section=parent,
+        definition=number,
     )

@@ -68,7 +68,8 @@ WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigi
 """
 
 SUBJECTS: Final = """
-SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type, l.original
+SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type,
+       c.meta ->> 'symbol' AS symbol, l.original
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s

@@ -43,6 +43,8 @@ class Column(StrEnum):
     """The heading above the chunk's own; in YAML and JSON the key path above."""
     TABLE_ID = "table_id"
     KEY_PATH = "key_path"
+    SYMBOL = "symbol"
+    """A definition in source code by its name, also below those around it: ``close``, ``Client.close``."""
     PAGE = "page"
     """Any of the pages the chunk stands on."""
     ORIGIN = "origin"
@@ -148,6 +150,7 @@ UNDECLARED: Final = MetaFields()
 CHUNK_META: Final = frozenset(
     {
         *("code_language", "document", FRONT_MATTER, "ocr", "repeated_chars", "symbols"),
+        *("symbol", "parents", "continued"),  # of source code
         *("speaker", "time", "turn"),  # of conversations
         TIMESTAMPS,
     }

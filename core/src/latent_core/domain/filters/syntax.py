@@ -99,6 +99,11 @@ _COLUMNS: Final = {
             lambda _, value: values.text(value),
             FilterOp.PREFIX,
         ),
+        _column(
+            Column.SYMBOL,
+            values.text,
+            *(*_EQUAL, FilterOp.PREFIX, FilterOp.CONTAINS, FilterOp.EXISTS),
+        ),
         _column(Column.PAGE, values.page, *_EQUAL, *_ORDER, FilterOp.EXISTS),
         _column(Column.ORIGIN, values.one_of(Origin), *_EQUAL),
         _column(Column.WRITTEN_BY, values.text, *_EQUAL, FilterOp.EXISTS),

@@ -21,8 +21,12 @@ CHARS_PER_STEP: Final = 4
 as many is not code in its language and would take minutes. Operations are counted instead of timed, so that the
 same file always gives the same blocks."""
 LONG_LINES: Final = 60
-"""A longer definition is split into the definitions in it."""
+"""Of a longer function the functions in it are known, too."""
 MAX_LEVEL: Final = 3
+MAX_NESTING: Final = 8
+"""Of transparent nodes."""
+BODIES: Final = frozenset({"class_body", "enum_class_body"})
+"""Kinds of bodies in grammars that do not name the field."""
 _READ: Final = 65_536
 _MAX_NAME_BYTES: Final = 200
 _LONE_CR: Final = re.compile(r"\r(?!\n)")
@@ -38,6 +42,8 @@ class Definition:
     path: tuple[str, ...]
     level: int
     members: tuple[Definition, ...] = ()
+    is_scope: bool = False
+    """Its members stand for themselves: it is a class, and not a function with others in it."""
 
 
 def by_grammar(text: str, lines: Lines, language: str | None) -> tuple[Definition, ...]:
@@ -90,7 +96,7 @@ class _Finder:
         self, node: Node, path: tuple[str, ...], level: int, done: int
     ) -> Iterator[Definition]:
         """Definitions among the children of ``node`` after line ``done``; no two share a line."""
-        children = node.children
+        children = list(self._children(node, MAX_NESTING))
         for index, child in enumerate(children):
             found = definition(child, self._grammar)
             if found is None:
@@ -100,12 +106,24 @@ class _Finder:
             if first > done:
                 inner, names = found
                 own = (*path, ".".join(map(self._words, names)))
-                members = self._members(inner, own, level) if last - first >= LONG_LINES else ()
-                yield Definition(first, last, own, level, members)
+                is_scope = inner.type in self._grammar.scopes
+                searched = is_scope or last - first >= LONG_LINES
+                members = self._members(inner, own, level) if searched else ()
+                yield Definition(first, last, own, level, members, is_scope)
                 done = last
 
+    def _children(self, node: Node, depth: int) -> Iterator[Node]:
+        """Children, and instead of transparent ones their children."""
+        for child in node.children:
+            if depth and child.type in self._grammar.transparent:
+                yield from self._children(child, depth - 1)
+            else:
+                yield child
+
     def _members(self, node: Node, path: tuple[str, ...], level: int) -> tuple[Definition, ...]:
-        body = node.child_by_field_name("body")
+        body = node.child_by_field_name("body") or next(
+            (child for child in node.named_children if child.type in BODIES), None
+        )
         if body is None or level >= MAX_LEVEL:
             return ()
         return tuple(self.inside(body, path, level + 1, self._line(node.start_byte)))

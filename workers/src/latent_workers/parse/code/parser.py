@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from latent_core.domain.chunk import BlockType
@@ -12,8 +14,18 @@ from latent_workers.parse.parsed import ParsedDocument, SourceFile, TextBlock
 from latent_workers.parse.text.decode import DecodedText, decode_filled
 from latent_workers.parse.text.lines import Lines
 
-_Piece = tuple[int, int, tuple[str, ...], int | None]
-"""First and last line, path, and the level if a definition starts there."""
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Lines ``first`` to ``last`` of a definition, or of the file."""
+
+    first: int
+    last: int
+    path: tuple[str, ...]
+    level: int | None
+    """If a definition starts there."""
+    whole: int | None
+    """Number of the definition that stays whole: a function, or the lines of a class above its members."""
 
 
 def parse(source: SourceFile) -> ParsedDocument:
@@ -41,7 +53,9 @@ def of_decoded(decoded: DecodedText, name: str) -> ParsedDocument:
 
 def _blocks(text: str, lines: Lines, definitions: Sequence[Definition]) -> Iterator[TextBlock]:
     filled = lines.filled()
-    for first, last, path, level in _pieces(1, len(filled), (), None, definitions):
+    whole_file = Definition(1, len(filled), (), 0, tuple(definitions), is_scope=True)
+    for piece in _Pieces().of(whole_file):
+        first, last = piece.first, piece.last
         while first <= last and not filled[first - 1]:
             first += 1
         while first <= last and not filled[last - 1]:
@@ -56,24 +70,28 @@ def _blocks(text: str, lines: Lines, definitions: Sequence[Definition]) -> Itera
             offset_end=end,
             line_start=first,
             line_end=last,
-            heading_path=path,
-            level=level,
+            heading_path=piece.path,
+            level=piece.level,
+            definition=piece.whole,
         )
 
 
-def _pieces(
-    first: int,
-    last: int,
-    path: tuple[str, ...],
-    level: int | None,
-    definitions: Sequence[Definition],
-) -> Iterator[_Piece]:
-    """The lines of a definition, or of the file, split around the definitions in it."""
-    for inner in definitions:
-        if inner.first > first:
-            yield first, inner.first - 1, path, level
-            level = None
-        yield from _pieces(inner.first, inner.last, inner.path, inner.level, inner.members)
-        first = inner.last + 1
-    if first <= last:
-        yield first, last, path, level
+class _Pieces:
+    """Splits definitions around those in them, and numbers those that stay whole."""
+
+    def __init__(self) -> None:
+        self._numbers = count()
+
+    def of(self, around: Definition, whole: int | None = None) -> Iterator[_Piece]:
+        """The pieces of ``around``, which may be within the definition with number ``whole``."""
+        own = next(self._numbers) if whole is None and around.path else whole
+        inside = whole if around.is_scope and around.members else own
+        first, level = around.first, around.level or None
+        for inner in around.members:
+            if inner.first > first:
+                yield _Piece(first, inner.first - 1, around.path, level, own)
+                own, level = inside, None
+            yield from self.of(inner, inside)
+            first = inner.last + 1
+        if first <= around.last:
+            yield _Piece(first, around.last, around.path, level, own)
