@@ -108,7 +108,10 @@ def gateway(options: argparse.Namespace) -> Iterator[SyncClient]:
         )
     with (
         fresh(options) as installation,
-        SyncClient(installation.url, installation.token) as client,
+        # The folder is gone afterwards: nothing to note in the user's data directory.
+        SyncClient(
+            installation.url, installation.token, data_dir=installation.folder / "client"
+        ) as client,
     ):
         folder = installation.folder / "lighthouse"
         shutil.copytree(LIGHTHOUSE, folder)

@@ -258,6 +258,21 @@ def test_the_registry_has_one_source_per_gateway_folder_and_name(tmp_path: Path)
     assert registry.find("d", Path("/f")) == []
 
 
+async def test_computers_that_share_a_home_directory_do_not_share_sources(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = make(tmp_path / "scratch", "first node", 5)
+    await sync_folder(client, "notes", scratch)
+    shutil.rmtree(scratch)
+    make(scratch, "second node", 5)
+    (tmp_path / "machine-id").write_text("another", encoding="utf-8")
+    monkeypatch.setattr("latent_client.source_registry.MACHINE_ID", tmp_path / "machine-id")
+    monkeypatch.setattr("platform.node", lambda: "second-node")
+    report = await sync_folder(client, "notes", scratch)
+    assert (report.root, report.deleted) == ("scratch~2", [])
+    assert roots(gateway) == {"scratch": 5, "scratch~2": 5}
+
+
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
 def test_consent_is_needed_above_both_limits_alone(vanished: int, documents: int) -> None:
     expected = vanished >= 21 and vanished * 10 > documents * 3

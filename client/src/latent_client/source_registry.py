@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 from latent_core.domain.errors import Invalid
 
 FILE: Final = "sources.json"
+MACHINE_ID: Final = Path("/etc/machine-id")
 MAX_ENTRIES: Final = 10_000
 MAX_BYTES: Final = 16 * 1024 * 1024
 
@@ -32,6 +34,8 @@ class RegisteredSource(BaseModel):
     """The root name that was requested."""
     root: str
     """The one that it got."""
+    machine: str = ""
+    """The computer: home directories can be shared by several, whose paths mean different folders."""
 
 
 class _SourceFile(BaseModel):
@@ -49,11 +53,13 @@ class SourceRegistry:
         return [
             one
             for one in reversed(self._read())
-            if (one.container_id, one.folder) == (container_id, str(folder))
+            if (one.container_id, one.folder, one.machine)
+            == (container_id, str(folder), machine_id())
         ]
 
     def put(self, source: RegisteredSource) -> None:
-        """Add a source. It replaces those that the same gateway has for its folder and name."""
+        """Add a source of this computer. It replaces those that the same gateway has for its folder and name."""
+        source = source.model_copy(update={"machine": machine_id()})
         with self._locked():
             kept = [one for one in self._read() if not _replaces(source, one)]
             self._write([*kept, source][-MAX_ENTRIES:])
@@ -92,8 +98,18 @@ class SourceRegistry:
         )
 
 
+def machine_id() -> str:
+    """A digest of the computer's id, which a new host name does not change; empty where there is none, as on macOS."""
+    try:
+        content = MACHINE_ID.read_bytes().strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(content).hexdigest()[:32] if content else ""
+
+
 def _replaces(new: RegisteredSource, old: RegisteredSource) -> bool:
     return new.source_id == old.source_id or (
-        (new.gateway, new.container_id, new.folder) == (old.gateway, old.container_id, old.folder)
+        (new.gateway, new.container_id, new.folder, new.machine)
+        == (old.gateway, old.container_id, old.folder, old.machine)
         and (new.name == old.name or new.root == old.root)
     )
