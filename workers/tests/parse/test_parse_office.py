@@ -19,6 +19,7 @@ from latent_workers.parse.table import parser as table, regions, workbook
 from latent_workers.sandbox.pool import Sandbox
 from tests.support.office_files import (
     A,
+    S,
     W,
     docx,
     merged,
@@ -257,6 +258,13 @@ def test_entities_are_refused_by_name() -> None:
     for written in (body.encode(), body.encode("utf-16")):
         found = refusal(docx("", **{"word/document.xml": written}))  # type: ignore[arg-type]
         assert "defines its own XML entities in word/document.xml" in found.message
+
+
+@pytest.mark.parametrize("part", ["xl/sharedStrings.xml", "xl/worksheets/sheet1.xml"])
+def test_entities_of_a_workbook_are_refused_by_name(part: str) -> None:
+    bomb = f'<!DOCTYPE x [<!ENTITY a "b">]><worksheet {S}><sheetData/></worksheet>'
+    with pytest.raises(IngestFailed, match=f"defines its own XML entities in {part}"):
+        sheet(xlsx(rows(("x",)), **{part: bomb}))
 
 
 def test_a_zip_bomb_is_refused_before_it_is_unpacked() -> None:

@@ -125,14 +125,19 @@ class Package:
         )
 
 
-def parse_xml(data: bytes, name: str, part: str) -> Element:
-    """The root. A document type, with which entities come, is refused: these formats have none."""
+def refuse_entities(data: bytes, name: str, part: str) -> None:
+    """``IngestFailed`` if the beginning of a part has a document type."""
     if _DOCTYPE.search(data[:MIB].replace(b"\0", b"")):
         raise IngestFailed(
             f"'{name}' defines its own XML entities in {part}, which may read files or grow without end: "
             "open it in its program and save it again",
             reason="entities",
         )
+
+
+def parse_xml(data: bytes, name: str, part: str) -> Element:
+    """The root. A document type, with which entities come, is refused: these formats have none."""
+    refuse_entities(data, name, part)
     parser = etree.XMLParser(
         resolve_entities=False,
         load_dtd=False,

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 from python_calamine import CalamineSheet, CalamineWorkbook, SheetTypeEnum
 
 from latent_core.domain.errors import IngestFailed
-from latent_workers.parse.office.package import Package, properties
+from latent_workers.parse.office.package import Package, properties, refuse_entities
 from latent_workers.parse.office.writing import OfficeText
 from latent_workers.parse.table import regions
 from latent_workers.parse.text.compose import MarkdownText, Span
@@ -19,6 +19,7 @@ from latent_workers.parse.text.compose import MarkdownText, Span
 MAX_AREA: Final = 5_000_000
 """Cells between the first and the last filled one of a sheet, which calamine keeps in memory."""
 _SHEET: Final = re.compile(r"xl/worksheets/[^/]+\.xml", re.IGNORECASE)
+_READ: Final = re.compile(r"xl/(?:workbook|sharedStrings|styles)\.xml", re.IGNORECASE)
 _CELL: Final = re.compile(rb"<(?:\w+:)?c(?:\s[^<>]*)?>")
 _PLACE: Final = re.compile(rb'\sr="([A-Z]{1,3})(\d{1,7})"')
 _LONGEST_TAG: Final = 512
@@ -30,6 +31,8 @@ def read(file: BinaryIO, name: str, package: Package | None) -> OfficeText:
         for part in package.names():
             if _SHEET.fullmatch(part):
                 _check_size(package, part, name)
+            elif _READ.fullmatch(part):
+                refuse_entities(next(package.pieces(part), b""), name, part)
     file.seek(0)
     return _guarded(lambda: _read(file, name, package), name)
 
@@ -98,6 +101,8 @@ def _check_size(package: Package, part: str, name: str) -> None:
     first_row, first_column = 1 << 24, 1 << 24
     rest = b""
     for piece in package.pieces(part):
+        if not count and not rest:
+            refuse_entities(piece, name, part)
         data = rest + piece
         end = 0
         for match in _CELL.finditer(data):
