@@ -21,6 +21,7 @@ from tests.http.test_http_surface import add, ingest, manifest, settled
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
+SHARED_STACK = True
 
 CODE = "\n".join(f"def lamp_{n}():\n    return {n}  # burns" for n in range(200))
 
