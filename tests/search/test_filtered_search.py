@@ -292,7 +292,9 @@ async def test_a_definition_is_found_by_its_name_and_by_the_names_around_it(
     assert await found("lose") == []
     calls = b"def calls():\n    trim_wick(1)\n    trim_wick(2)\n\n\ndef trim_wick(n):\n    step()\n    step()\n    stop()\n"
     await ingest(client, "defined", "b.py", calls)
-    request = SearchRequest(containers=["defined"], query="trim wick", mode=SearchMode.LEXICAL)
+    request = SearchRequest(
+        containers=["defined"], query="trim wick", top_k=1, mode=SearchMode.LEXICAL, dedup=False
+    )
     assert (await client.search(request)).hits[0].place.line_start == 6
     async for chunk in client.chunks("defined", meta={"symbol": "close_all"}):
         assert (chunk.meta["parents"], chunk.place.line_start) == (["Door"], 11)
