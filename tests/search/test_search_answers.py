@@ -186,6 +186,23 @@ async def test_explain_tells_the_plan_in_words(http: httpx.AsyncClient) -> None:
     assert "path like *.txt" in plan_text
 
 
+async def test_another_container_in_the_search_never_changes_the_order_of_a_container_s_hits(
+    http: httpx.AsyncClient,
+) -> None:
+    for method in ("rrf", "dbsf", "auto"):
+        how = {"query": "lamp fog", "fusion": {"method": method}, "top_k": 20}
+        alone = {
+            name: [hit["doc_id"] for hit in (await ask(http, name, **how))["hits"]]
+            for name in ("fresh", "notes")
+        }
+        answer = await ask(http, "notes", **how | {"containers": ["fresh", "notes"], "top_k": 20})
+        for name, order in alone.items():
+            together = [hit["doc_id"] for hit in answer["hits"] if hit["container_id"] == name]
+            assert together == order[: len(together)], (method, name)
+    together = await ask(http, "notes", query="fog", containers=["fresh", "notes"], explain=True)
+    assert "keep their own order" in " ".join(together["diagnostics"]["plan"])
+
+
 async def test_explain_tells_what_auto_chose(http: httpx.AsyncClient) -> None:
     how = {"fusion": {"method": "auto"}, "explain": True}
     answer = await ask(http, "notes", query="fog harbour", **how)

@@ -96,7 +96,11 @@ def test_each_container_keeps_the_order_that_it_has_alone(
     together = fused(found)
     assert all(a.score >= b.score for a, b in pairwise(together))
     for n, own in enumerate(alone):
-        assert [(c.container_id, c.chunk_no) for c in together if c.container_id == f"c{n}"] == own
+        its = [c for c in together if c.container_id == f"c{n}"]
+        assert [(c.container_id, c.chunk_no) for c in its] == own
+        scores = [c.score for c in fused([found[n]])]
+        for (a, b), (one, next_one) in zip(pairwise(scores), pairwise(its), strict=True):
+            assert a != b or one.score == next_one.score, "equal ones are shown by age"
 
 
 def best_first(scores: dict[int, float]) -> dict[int, float]:

@@ -97,6 +97,13 @@ def _steps(
         yield f"Compared with document {plan.like.doc_id}: its vector, and the words {words}."
     for part in plan.containers:
         yield _container(part, influences.get(part.container.id, {}))
+    if len(plan.containers) > 1:
+        yield (
+            "Each container's hits keep their own order. Their places among those of the others come from scores that "
+            "compare: BM25 by the statistics of all containers, and cosines."
+        )
+    if plan.min_score is not None:
+        yield f"Only chunks with a relevance of {plan.min_score:g} or more."
     if plan.filters:
         yield f"Only chunks that pass the filter: {plan.filters}."
     phrases = quoted(plan.query)

@@ -76,12 +76,14 @@ def _placed(
     if places is None:
         yield from ((one, (one.score, one.rrf)) for one in own)
         return
-    last, last_rrf = inf, inf
+    last, last_rrf, last_own = inf, inf, inf
     for one, (score, rrf) in zip(own, places, strict=True):
-        # Of equal places the first one stays the better one.
-        last_rrf = rrf if (score, rrf) < (last, last_rrf) else nextafter(last_rrf, -inf)
-        last = score
-        yield one, (score, last_rrf)
+        if one.score != last_own and score < last:
+            last, last_rrf = score, rrf
+        else:  # Equal ones stay equal, since the display then sorts by age; the first one stays first.
+            last_rrf = min(rrf, nextafter(last_rrf, -inf))
+        last_own = one.score
+        yield one, (last, last_rrf)
 
 
 def merged(
