@@ -1,4 +1,4 @@
-"""The examples of docs/client.md run as they stand, one after the other."""
+"""The examples of docs/client.md and of the README run as they stand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from latent_client import SyncClient
 from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 
-GUIDE: Final = Path(__file__).parents[2] / "docs" / "client.md"
+REPOSITORY: Final = Path(__file__).parents[2]
+GUIDE: Final = REPOSITORY / "docs" / "client.md"
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -29,6 +30,22 @@ async def test_the_examples_run(
         running = eval(code, names)  # noqa: S307 - our own guide
         if inspect.isawaitable(running):
             await running
+
+
+def test_the_example_of_the_readme_runs_and_prints_a_hit(
+    gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gateway.put("notes", "file:///notes/keys.md", b"Rotate the signing key at noon.")
+    (tmp_path / ".latent").mkdir()
+    (tmp_path / ".latent" / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    [block] = BLOCK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8"))
+    code = compile(block.replace("http://127.0.0.1:7801", gateway.url), "README.md", "exec")
+    exec(code, {})
+    assert "Rotate the signing key at noon." in capsys.readouterr().out
 
 
 def test_the_guide_names_every_method() -> None:

@@ -1,0 +1,113 @@
+"""Every command and code block of README and docs is read by the code that it is meant for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.doc_examples.checks import page_problems
+from tests.support.doc_examples.pages import Page, all_pages
+
+PAGES = all_pages()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_the_examples_of_a_page_are_valid(page: Page) -> None:
+    assert page_problems(page) == []
+
+
+def test_all_kinds_of_examples_are_found() -> None:
+    blocks = [block.language for page in PAGES for block in page.blocks()]
+    assert {"sh", "python", "yaml", "json"} <= set(blocks)
+    assert len(blocks) > 40
+    assert sum(span.text.startswith("latent ") for page in PAGES for span in page.spans()) > 60
+
+
+def block(language: str, *lines: str) -> str:
+    return "\n".join([f"```{language}", *lines, "```"])
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (block("sh", "latent search lamp --containers notes"), "No such option: --containers"),
+        (block("sh", "latent serach lamp"), "no command 'serach'"),
+        (block("sh", "latent backup everything"), "No such command 'everything'"),
+        (block("sh", "latent jobs show"), "Missing argument"),
+        (block("sh", "latent jobs show seven"), "a valid integer"),
+        (block("sh", "latent connect emacs"), "'emacs' is not one of"),
+        (block("sh", "git log | latent remember - -c notes --pinned"), "No such option: --pinned"),
+        (block("sh", 'export T="$(latent token creat you)"'), "No such command 'creat'"),
+        (block("sh", "uvx --from latent-containers latent up --prot 1"), "No such option: --prot"),
+        (block("sh", "docker compose exec gateway latent docter"), "no command 'docter'"),
+        (block("sh", "docker compose up --scale wroker=4"), "no service wroker"),
+        (block("sh", "make smoek"), "no target smoek"),
+        (block("sh", "make up STAK=compose"), "no variable STAK"),
+        (block("sh", "python -m benchmarks.runs"), "no module benchmarks.runs"),
+        (block("sh", "python -m benchmarks.run --onyl search"), "no option --onyl"),
+        (block("sh", "latnet up"), "not known to this check"),
+        (block("sh", 'latent search "lamp'), "a quote is not closed"),
+        (block("sh", "curl -s http://127.0.0.1:7801/v1/find"), "no route GET /v1/find"),
+        (
+            block("sh", "curl http://127.0.0.1:7801/v1/search \\", """  -d '{"querry": "lamp"}'"""),
+            "the body is refused",
+        ),
+        (block("python", "async with x() as y: pass"), "'async with' outside async function"),
+        (block("python", "from latent_client import Client"), "latent_client has no Client"),
+        (block("python", "print(token)"), "token is not defined"),
+        (
+            block("python", "from latent_client import SyncClient", "SyncClient('', '').find()"),
+            "SyncClient('', '') has no find",
+        ),
+        (
+            block(
+                "python",
+                "from latent_client import SyncClient",
+                "with SyncClient('http://h', 't') as memory:",
+                "    memory.find('lamp')",
+            ),
+            "memory has no find",
+        ),
+        (
+            block(
+                "python",
+                "from latent_core.wire.search import SearchRequest",
+                "SearchRequest(containers=[], query='lamp', top_k=3, tok_k=3)",
+            ),
+            "tok_k",
+        ),
+        (block("yaml", "id: notes", "name: Notes", "embeder: local"), "embeder"),
+        (block("yaml", "retrieval:", "  mode_default: best"), "mode_default"),
+        (block("json", '{"a": 1,}'), "not JSON"),
+        (block("json", '{"queries": [{"id": "a"}]}'), "query"),
+        (block("env", "LLC_EMBED_URL=http://h"), "no setting LLC_EMBED_URL"),
+        (block("env", "LLC_PORT=seventy"), "LLC_PORT"),
+        (block("fish", "latent up"), "'fish' are not checked"),
+        ("Run `latent doctor --mend`.", "No such option: --mend"),
+        ("Set `LLC_SEARCH_TIMEOUT`.", "no setting LLC_SEARCH_TIMEOUT"),
+        ("It is `GET /v1/container/{id}`.", "no route GET /v1/container/{id}"),
+        ("Call `client.export_pages_of(x)`.", "no method export_pages_of"),
+        ("Call `sync(client, x)`.", "no function sync"),
+        ("See [there](nowhere.md).", "no nowhere.md"),
+    ],
+)
+def test_a_wrong_example_is_a_problem(tmp_path: Path, text: str, problem: str) -> None:
+    assert problem in "\n".join(page_problems(Page(tmp_path / "page.md", text)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        block(
+            "sh", "latent jobs show ID", "latent jobs show <job id>   # the id of a line of `list`"
+        ),
+        block(
+            "sh", "LLC_PORT=7802 latent up --verbose &", "cat notes.md | latent ingest - -c notes"
+        ),
+        block("sh", "latent ingest - -c notes < report.txt > log.txt"),
+        "`latent backup fetch`, `latent jobs`, `latent …` and `make up STACK=compose` are commands.",
+    ],
+)
+def test_abbreviations_and_placeholders_are_no_problem(tmp_path: Path, text: str) -> None:
+    assert page_problems(Page(tmp_path / "page.md", text)) == []
