@@ -6,8 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.resolve import (
+    TEXTS_PER_MINUTE,
+    EmbedderRegistry,
+    per_minute_of,
+)
+from latent_core.settings import Settings
+from tests.support import REPOSITORY
 from tests.support.doc_examples.checks import page_problems
-from tests.support.doc_examples.pages import Page, all_pages
+from tests.support.doc_examples.data import embedders_in
+from tests.support.doc_examples.pages import Page, all_pages, read_page
 
 PAGES = all_pages()
 
@@ -22,6 +31,34 @@ def test_all_kinds_of_examples_are_found() -> None:
     assert {"sh", "python", "yaml", "json"} <= set(blocks)
     assert len(blocks) > 40
     assert sum(span.text.startswith("latent ") for page in PAGES for span in page.spans()) > 60
+
+
+EMBEDDINGS = list(
+    embedders_in(read_page(REPOSITORY / "docs" / "how-to" / "embeddings.md").blocks())
+)
+
+
+@pytest.mark.parametrize(
+    ("settings", "manifest"), EMBEDDINGS, ids=[manifest.embedder for _, manifest in EMBEDDINGS]
+)
+async def test_an_example_of_an_embedder_is_complete(
+    settings: Settings, manifest: Manifest, tmp_path: Path
+) -> None:
+    registry = EmbedderRegistry(settings, tmp_path)
+    try:
+        assert registry.lacking(manifest.embedder) is None
+        model = registry.for_space(registry.model_of(manifest)).model
+        assert (model.embedder, model.dims) == (manifest.embedder, manifest.dims)
+        assert model.reads_images is ("image" in manifest.modalities)
+        assert per_minute_of(settings) > TEXTS_PER_MINUTE
+    finally:
+        await registry.close()
+
+
+def test_the_examples_of_embedders_cover_all_dialects_and_servers() -> None:
+    names = {manifest.embedder.partition("/")[0] for _, manifest in EMBEDDINGS}
+    assert names == {"openai", "nomic", "vllm", "jina"}
+    assert len(EMBEDDINGS) == 7
 
 
 def block(language: str, *lines: str) -> str:
@@ -46,6 +83,7 @@ def block(language: str, *lines: str) -> str:
         (block("sh", "make up STAK=compose"), "no variable STAK"),
         (block("sh", "python -m benchmarks.runs"), "no module benchmarks.runs"),
         (block("sh", "python -m benchmarks.run --onyl search"), "no option --onyl"),
+        (block("sh", 'latent search x --filter \'{"pathh": "*.py"}\''), "the filter is refused"),
         (block("sh", "latnet up"), "not known to this check"),
         (block("sh", 'latent search "lamp'), "a quote is not closed"),
         (block("sh", "curl -s http://127.0.0.1:7801/v1/find"), "no route GET /v1/find"),

@@ -5,16 +5,18 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import typer
 import yaml
 from typer import TyperException
 
 from latent_cli.main import app
 from tests.support import REPOSITORY
-from tests.support.doc_examples.routes import request_problem
+from tests.support.doc_examples.routes import filter_problem, request_problem
 from tests.support.doc_examples.shell import PLACEHOLDER, Command, commands_in
 
 EXITS: Final = frozenset({"--help", "--version", "--install-completion", "--show-completion"})
@@ -77,6 +79,7 @@ def _problems(command: Command, whole: bool) -> Iterator[str]:
     match program.rpartition("/")[2]:
         case "latent":
             yield from latent_problems(arguments, whole=whole)
+            yield from _filter_problems(arguments)
         case "make":
             yield from make_problems(arguments)
         case "uvx":
@@ -125,6 +128,18 @@ def _refusal(arguments: list[str], whole: bool) -> str | None:
         message = error.format_message()
         is_short = not message.strip() or message.startswith("Missing ")
         return None if is_short and not whole else message or "the command is not complete"
+
+
+def _filter_problems(arguments: list[str]) -> Iterator[str]:
+    for option, value in pairwise(arguments):
+        if option != "--filter":
+            continue
+        try:
+            problem = filter_problem(orjson.loads(value))
+        except ValueError as error:
+            problem = f"the filter is not JSON: {error}"
+        if problem:
+            yield problem
 
 
 def make_problems(arguments: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import orjson
@@ -16,6 +16,7 @@ from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.manifest.yaml_reader import read_manifest
 from latent_core.settings import Settings, setting_names, unknown_variables
 from tests.support import REPOSITORY
+from tests.support.doc_examples.pages import Example
 
 VARIABLE: Final = re.compile(r"\bLLC_[A-Z0-9_]*[A-Z0-9]\b(?!_?…)")
 ASSIGNMENT: Final = re.compile(r"(?:export )?([A-Z][A-Z0-9_]*)=(.*)")
@@ -99,7 +100,11 @@ def json_problems(text: str) -> list[str]:
     return []
 
 
-def manifests_in(blocks: Iterator[Any]) -> Iterator[Manifest]:
+def embedders_in(blocks: Iterable[Example]) -> Iterator[tuple[Settings, Manifest]]:
+    """Pairs of settings and the manifest that follows them."""
+    settings: Settings | None = None
     for block in blocks:
-        if block.language == "yaml" and block.text.startswith("id:"):
-            yield read_manifest(block.text)
+        if block.language == "env":
+            settings = read_settings(block.text)
+        elif block.language == "yaml" and settings is not None:
+            yield settings, read_manifest(block.text)

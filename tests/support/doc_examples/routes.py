@@ -11,6 +11,8 @@ import orjson
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
+from latent_core.domain.errors import Invalid
+from latent_core.domain.filters.syntax import parse
 from latent_gateway.app import ROUTERS
 from latent_gateway.mcp.tools.registry import PAIR, TOOLS
 
@@ -57,9 +59,21 @@ def request_problem(method: str, url: str, body: str | None) -> str | None:
     if route is None:
         return f"there is no route {method} {address.path}"
     field = route.body_field
-    return (
-        None if field is None or data is None else _body_problem(field.field_info.annotation, data)
+    if field is None or data is None:
+        return None
+    filters = data.get("filters") if isinstance(data, dict) else None
+    return _body_problem(field.field_info.annotation, data) or (
+        filter_problem(filters) if filters else None
     )
+
+
+def filter_problem(filters: Any) -> str | None:
+    """What is wrong with the filters of a search."""
+    try:
+        parse(filters)
+    except Invalid as error:
+        return f"the filter is refused: {error.message}"
+    return None
 
 
 def _body_problem(shape: Any, data: Any) -> str | None:
