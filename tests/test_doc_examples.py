@@ -16,6 +16,7 @@ from latent_core.settings import Settings
 from tests.support import REPOSITORY
 from tests.support.doc_examples.checks import page_problems
 from tests.support.doc_examples.data import embedders_in
+from tests.support.doc_examples.extras import extra_problems
 from tests.support.doc_examples.pages import Page, all_pages, read_page
 
 PAGES = all_pages()
@@ -31,6 +32,27 @@ def test_all_kinds_of_examples_are_found() -> None:
     assert {"sh", "python", "yaml", "json"} <= set(blocks)
     assert len(blocks) > 40
     assert sum(span.text.startswith("latent ") for page in PAGES for span in page.spans()) > 60
+
+
+def test_the_readme_is_short_and_names_the_first_commands() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 120
+    assert max(map(len, text.splitlines())) <= 120
+    for command in (
+        "uvx --from latent-containers latent up",
+        "latent search",
+        "latent connect claude-code",
+        "make smoke",
+        "make test",
+    ):
+        assert f"\n{command}" in text
+
+
+@pytest.mark.parametrize("package", ["core", "workers", "client", "cli", "mcp-server"])
+def test_messages_name_the_distribution_and_its_extras(package: str) -> None:
+    files = [REPOSITORY / ".env.example", *(REPOSITORY / package / "src").glob("**/*.py")]
+    found = {file.name: extra_problems(file.read_text(encoding="utf-8")) for file in files}
+    assert {name: problems for name, problems in found.items() if problems} == {}
 
 
 EMBEDDINGS = list(
@@ -128,6 +150,9 @@ def block(language: str, *lines: str) -> str:
         ("Call `client.export_pages_of(x)`.", "no method export_pages_of"),
         ("Call `sync(client, x)`.", "no function sync"),
         ("See [there](nowhere.md).", "no nowhere.md"),
+        ("See [there](../docs/nowhere.md#x).", "no ../docs/nowhere.md#x"),
+        ("`pip install 'latent-containers[orc]'`", "latent-containers has no extra orc"),
+        ("`pip install 'latent-workers[ocr]'`", "write latent-containers"),
     ],
 )
 def test_a_wrong_example_is_a_problem(tmp_path: Path, text: str, problem: str) -> None:

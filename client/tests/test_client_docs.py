@@ -1,4 +1,4 @@
-"""The examples of docs/client.md and of the README run as they stand."""
+"""The examples of docs/client.md, the README and docs/how-to/clients.md run as they stand."""
 
 from __future__ import annotations
 
@@ -32,20 +32,30 @@ async def test_the_examples_run(
             await running
 
 
-def test_the_example_of_the_readme_runs_and_prints_a_hit(
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("README.md", "Rotate the signing key at noon."),
+        ("docs/how-to/clients.md", "The lamp's oil is colza oil."),
+    ],
+)
+def test_an_example_of_a_program_runs_and_prints_a_hit(
+    page: str,
+    text: str,
     gateway: FakeGateway,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     gateway.put("notes", "file:///notes/keys.md", b"Rotate the signing key at noon.")
+    (tmp_path / "report.pdf").write_bytes(b"The lamp's oil is colza oil.")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / ".latent").mkdir()
     (tmp_path / ".latent" / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
     monkeypatch.setenv("HOME", str(tmp_path))
-    [block] = BLOCK.findall((REPOSITORY / "README.md").read_text(encoding="utf-8"))
-    code = compile(block.replace("http://127.0.0.1:7801", gateway.url), "README.md", "exec")
-    exec(code, {})
-    assert "Rotate the signing key at noon." in capsys.readouterr().out
+    [block] = BLOCK.findall((REPOSITORY / page).read_text(encoding="utf-8"))
+    exec(compile(block.replace("http://127.0.0.1:7801", gateway.url), page, "exec"), {})
+    assert text in capsys.readouterr().out
 
 
 def test_the_guide_names_every_method() -> None:

@@ -14,6 +14,7 @@ from tests.support.doc_examples.data import (
     variable_problems,
     yaml_problems,
 )
+from tests.support.doc_examples.extras import extra_problems
 from tests.support.doc_examples.pages import Example, Page, read_page
 from tests.support.doc_examples.python_code import Names, python_problems
 from tests.support.doc_examples.routes import span_problem
@@ -35,6 +36,7 @@ def page_problems(page: Page) -> list[str]:
         *_span_problems(page),
         *_link_problems(page),
         *(f"{page.name}: {problem}" for problem in variable_problems(page.text)),
+        *(f"{page.name}: {problem}" for problem in extra_problems(page.text)),
     ]
 
 

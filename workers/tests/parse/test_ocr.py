@@ -155,7 +155,7 @@ async def test_a_missing_ocr_engine_is_reported_with_what_to_install(
     assert "page" in warning_text
     assert "1, 2, 3" in warning_text
     assert "tesseract-ocr" in warning_text
-    assert "latent-workers[ocr]" in warning_text
+    assert "latent-containers[ocr]" in warning_text
     assert parsed.ocr is None
     stand_in("print('nothing')", version="no version at all")
     assert isinstance(await find("auto"), NoEngine)

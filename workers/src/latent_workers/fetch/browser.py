@@ -47,7 +47,7 @@ async def rendered(
     except ImportError as exc:
         raise IngestFailed(
             "the container renders its pages in a browser (web.javascript), and Playwright is not installed: install "
-            "latent-workers[browser], or set web.javascript to false"
+            "latent-containers[browser], or set web.javascript to false"
         ) from exc
     try:
         async with asyncio.timeout(seconds), playwright.async_playwright() as started:

@@ -18,7 +18,7 @@ Kind = Literal["tesseract", "rapidocr"]
 
 TESSERACT: Final = "tesseract"
 INSTALL: Final = (
-    "install the system's package tesseract-ocr, or pip install 'latent-workers[ocr]', and add the "
+    "install the system's package tesseract-ocr, or pip install 'latent-containers[ocr]', and add the "
     "document again"
 )
 _PACKAGES: Final = ("rapidocr", "onnxruntime")
