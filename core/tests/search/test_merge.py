@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.fuse import RankedList
 from latent_core.search.merge import fused, merged
+from latent_core.search.relevance import CosineScale
 
 
 def container(name: str, model: str = "local") -> Any:
@@ -30,6 +31,7 @@ def retrieved(
             for channel, scores in lists.items()
         },
         documents=documents,
+        cosine_scale=None,
     )
 
 
@@ -123,32 +125,28 @@ def test_the_order_of_the_containers_does_not_matter() -> None:
 
 
 def test_cosines_of_one_model_are_compared_as_they_are() -> None:
-    lists = merged(
-        [
-            (container("a"), {"vector": RankedList([1, 2], [0.9, 0.1])}),
-            (container("b"), {"vector": RankedList([1], [0.5])}),
-        ]
-    )
+    lists = merged([retrieved("a", vector={1: 0.9, 2: 0.1}), retrieved("b", vector={1: 0.5})])
     assert lists["vector"].keys == [("a", 1), ("b", 1), ("a", 2)]
     assert lists["vector"].scores == [0.9, 0.5, 0.1]
 
 
-def test_cosines_of_different_models_are_compared_by_how_far_they_stand_out() -> None:
-    high = {n: 0.80 + 0.001 * n for n in range(20)}
-    low = {n: 0.10 + 0.001 * n for n in range(19)} | {99: 0.60}
-    lists = merged(
-        [
-            (container("high", "e5"), {"vector": RankedList(list(high), list(high.values()))}),
-            (container("low"), {"vector": RankedList(list(low), list(low.values()))}),
-        ]
-    )
-    assert lists["vector"].keys[0] == ("low", 99)
-    own = [
-        s
-        for (c, _), s in zip(lists["vector"].keys, lists["vector"].scores, strict=True)
-        if c == "high"
-    ]
-    assert sorted(own) == pytest.approx(sorted(high.values()))
+def test_cosines_of_different_models_are_compared_on_the_scales_of_their_models() -> None:
+    """0.84 says little of a model whose unrelated texts have 0.8, and 0.6 says much of one where they have 0.1."""
+    low = retrieved("low", vector={1: 0.6, 2: 0.2, 3: 0.1})
+    high = retrieved("high", model="e5", vector={1: 0.84, 2: 0.88})
+    low.cosine_scale, high.cosine_scale = CosineScale(0.1, 0.7), CosineScale(0.8, 0.9)
+    lists = merged([low, high])
+    assert lists["vector"].keys == [("low", 1), ("high", 2), ("high", 1), ("low", 2), ("low", 3)]
+    assert lists["vector"].scores == pytest.approx([0.6, 0.58, 0.34, 0.2, 0.1])
+
+
+def test_a_model_without_a_scale_does_not_lead_by_its_high_cosines() -> None:
+    known = retrieved("known", vector={1: 0.6, 2: 0.2, 3: 0.1})
+    known.cosine_scale = CosineScale(0.1, 0.7)
+    new = retrieved("new", model="e5", vector={1: 0.85, 2: 0.8})
+    assert merged([known, new])["vector"].keys[0] == ("known", 1)
+    single = retrieved("single", model="e5", vector={1: 0.85})
+    assert merged([known, single])["vector"].keys[0] == ("known", 1)
 
 
 def test_auto_reads_the_cosines_of_different_models_on_one_scale() -> None:

@@ -32,7 +32,7 @@ from latent_core.search.keywords import QueryKeywords
 from latent_core.search.live_join import LiveJoin
 from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
 from latent_core.search.readable import SearchStores
-from latent_core.search.relevance import WordScale
+from latent_core.search.relevance import CosineScale, WordScale
 from latent_core.search.rounds import (
     ChannelCandidates,
     Round,
@@ -69,6 +69,8 @@ class ContainerCandidates:
     """The quoted phrases of the query."""
     words: WordScale | None = None
     """Of the BM25 scores."""
+    cosine_scale: CosineScale | None = None
+    """Of its cosines, if those of another embedding model are compared with them."""
     ends: dict[str, float] = field(default_factory=dict)
     """The last score of each list that goes on; no candidate missing in it has more."""
 

@@ -136,7 +136,7 @@ def _influences(retrieved: Sequence[ContainerCandidates]) -> dict[str, dict[str,
     ]
     if not fused:
         return {}
-    lists = merged([(r.plan.container, r.lists) for r in retrieved])
+    lists = merged(retrieved)
     found: dict[str, dict[str, float]] = {}
     for r in fused:
         scores = {name: lists[name].scores for name in r.lists}

@@ -4,8 +4,8 @@ Every container's best hit has rank 1 in its own lists. Fused per container, a c
 its best hit beside the right one, so each channel is merged over the containers first and fused once:
 
 - BM25 scores compare: their statistics are those of all containers (``latent_core.bm25.scoring``).
-- Cosines of one embedding model compare. Those of different models are compared by how far they are above the others
-  of their model, in standard deviations.
+- Cosines of one embedding model compare. Those of different models are compared on the scales of their models, from two
+  unrelated texts to the most alike ones (``latent_core.search.cosine_scales``).
 - Exact matches compare by their number.
 
 A container's weights and method stay its own: its candidates are fused by them, among the candidates of all. That decides
@@ -15,25 +15,25 @@ alone: a container about libraries knows better than all containers together wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import inf, nextafter
+from statistics import fmean
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from latent_core.db.containers import Container
 from latent_core.domain.manifest.model import Fusion
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.fuse import FusedCandidate, RankedList, fuse, scores_of
 from latent_core.search.plan import VECTOR
 from latent_core.search.ranking import Key, RankedCandidate, best_first
+from latent_core.search.relevance import CosineScale
 
+LEAST_SPAN: Final = 1e-3
+"""Of a scale."""
 CHUNK_BITS: Final = 40
 """Of a chunk_no: more than a container ever numbers."""
-
-ContainerList = tuple[Container, RankedList[int]]
-"""A container and its list of one channel."""
 
 
 def fused(retrieved: Sequence[ContainerCandidates]) -> list[RankedCandidate]:
@@ -55,7 +55,7 @@ Place = tuple[float, float]
 
 def _among_all(retrieved: Sequence[ContainerCandidates]) -> dict[str, list[Place]]:
     """The scores of each container's candidates among those of all, highest first."""
-    merger = ListMerger([(r.plan.container, r.lists) for r in retrieved])
+    merger = ListMerger(retrieved)
     lists = {name: merger.together(name) for name in merger.channels}
     places: dict[str, list[Place]] = {}
     for (how, channels), container_ids in _by_fusion(retrieved):
@@ -86,11 +86,9 @@ def _placed(
         yield one, (last, last_rrf)
 
 
-def merged(
-    found: Sequence[tuple[Container, Mapping[str, RankedList[int]]]],
-) -> dict[str, RankedList[Key]]:
+def merged(retrieved: Sequence[ContainerCandidates]) -> dict[str, RankedList[Key]]:
     """One list per channel."""
-    merger = ListMerger(found)
+    merger = ListMerger(retrieved)
     return {name: merger.decoded(merger.together(name)) for name in merger.channels}
 
 
@@ -98,10 +96,10 @@ class ListMerger:
     """Merges the lists of containers. Its keys are single numbers, since a search has about a thousand: the number of
     the container, in the order of their ids, before the chunk_no."""
 
-    def __init__(self, found: Sequence[tuple[Container, Mapping[str, RankedList[int]]]]) -> None:
-        self._found = sorted(found, key=lambda one: one[0].id)
-        self._numbers = {container.id: n for n, (container, _) in enumerate(self._found)}
-        self.channels = sorted({name for _, lists in found for name in lists})
+    def __init__(self, retrieved: Sequence[ContainerCandidates]) -> None:
+        self._found = sorted(retrieved, key=lambda r: r.plan.container.id)
+        self._numbers = {r.plan.container.id: n for n, r in enumerate(self._found)}
+        self.channels = sorted({name for r in retrieved for name in r.lists})
 
     def number(self, container_id: str) -> int:
         return self._numbers[container_id]
@@ -112,19 +110,20 @@ class ListMerger:
 
     def together(self, channel: str) -> RankedList[int]:
         """The list of a channel over all containers, by scores that compare."""
-        parts = [(c, lists[channel]) for c, lists in self._found if channel in lists]
+        parts = [r for r in self._found if channel in r.lists]
         scores = np.concatenate(_comparable(parts, channel))
         codes = np.concatenate(
             [
-                np.array(ranked.keys, np.int64) + (self.number(c.id) << CHUNK_BITS)
-                for c, ranked in parts
+                np.array(r.lists[channel].keys, np.int64)
+                + (self.number(r.plan.container.id) << CHUNK_BITS)
+                for r in parts
             ]
         )
         order = np.lexsort((codes, -scores))
         return RankedList(codes[order].tolist(), scores[order].tolist())
 
     def decoded(self, ranked: RankedList[int]) -> RankedList[Key]:
-        ids = [container.id for container, _ in self._found]
+        ids = [r.plan.container.id for r in self._found]
         keys = [(ids[code >> CHUNK_BITS], code & (1 << CHUNK_BITS) - 1) for code in ranked.keys]
         return RankedList(keys, ranked.scores)
 
@@ -148,40 +147,59 @@ def _by_fusion(
     return ways
 
 
-def _comparable(parts: Sequence[ContainerList], channel: str) -> list[NDArray[np.float64]]:
+def _comparable(parts: Sequence[ContainerCandidates], channel: str) -> list[NDArray[np.float64]]:
     """The scores of each list, so that they compare with those of the others."""
+    lists = [r.lists[channel] for r in parts]
     scores = [
-        np.asarray(ranked.scores if ranked.common is None else ranked.common, np.float64)
-        for _, ranked in parts
+        np.asarray(its.scores if its.common is None else its.common, np.float64) for its in lists
     ]
-    return _on_one_scale(parts, scores) if channel == VECTOR else scores
+    return (
+        _on_one_scale(parts, scores) if channel == VECTOR and len(models_of(parts)) > 1 else scores
+    )
 
 
-def _on_one_scale(found: Sequence[ContainerList], scores: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Cosines as they are if all are of one embedding model; else by how far they stand out of their model's list, on
-    the scale of the model that has most of them, since ``auto`` reads how near to 1 they are."""
-    models = [(c.space.embedder, c.space.lineage) for c, _ in found]
-    if len(set(models)) < 2:
-        return list(scores)
-    values = {
-        model: np.concatenate([scores[n] for n, one in enumerate(models) if one == model])
-        for model in set(models)
+Model = tuple[str, str]
+"""Embedder and version."""
+
+
+def models_of(parts: Sequence[ContainerCandidates]) -> dict[Model, list[int]]:
+    """The embedding models of containers, each with the places of its containers in ``parts``."""
+    found: dict[Model, list[int]] = {}
+    for n, r in enumerate(parts):
+        space = r.plan.container.space
+        found.setdefault((space.embedder, space.lineage), []).append(n)
+    return found
+
+
+def _on_one_scale(
+    parts: Sequence[ContainerCandidates], scores: Sequence[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """Cosines of several models: how near they are between two unrelated texts and the most alike ones of their model,
+    on the scale of the model that has most of them, since ``auto`` reads how near to 1 they are."""
+    models = models_of(parts)
+    lengths = {model: sum(len(scores[n]) for n in places) for model, places in models.items()}
+    reference = min(models, key=lambda model: (-lengths[model], model))
+    scales = {
+        model: _scale([parts[n] for n in places], [scores[n] for n in places])
+        for model, places in models.items()
     }
-    reference = values[min(values, key=lambda model: (-len(values[model]), model))]
-    return [
-        _mean(reference) + _sigma(reference) * _deviations(its, values[model])
-        for its, model in zip(scores, models, strict=True)
-    ]
+    low, high = scales[reference].unrelated, scales[reference].alike
+    mapped = list(scores)
+    for model, places in models.items():
+        for n in places if model != reference else ():
+            mapped[n] = np.minimum(low + scales[model].nearness(scores[n]) * (high - low), 1.0)
+    return mapped
 
 
-def _deviations(its: np.ndarray, among: np.ndarray) -> np.ndarray:
-    sigma = _sigma(among)
-    return (its - _mean(among)) / sigma if sigma else np.zeros(len(its))
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else 0.0
-
-
-def _sigma(values: np.ndarray) -> float:
-    return float(values.std()) if len(values) > 1 else 0.0
+def _scale(
+    parts: Sequence[ContainerCandidates], scores: Sequence[NDArray[np.float64]]
+) -> CosineScale:
+    """The scale of a model: the mean over its containers. Of one without a scale, too few texts to have one, the cosines
+    lie between the lowest of its list and that of equal texts."""
+    known = [r.cosine_scale for r in parts if r.cosine_scale is not None]
+    if not known:
+        lowest = min((float(its.min()) for its in scores if len(its)), default=0.0)
+        return CosineScale(min(lowest, 1.0 - LEAST_SPAN), 1.0)
+    return CosineScale(
+        fmean(scale.unrelated for scale in known), fmean(scale.alike for scale in known)
+    )

@@ -14,6 +14,7 @@ from latent_core.db.containers import Container
 from latent_core.db.documents import duplicates
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Issue, IssueCode
+from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.search.container_search import ContainerCandidates, ContainerSearch
 from latent_core.search.diagnose import diagnose
 from latent_core.search.embed import FixedEmbedder, QueryImage, QueryVectors
@@ -24,7 +25,7 @@ from latent_core.search.keywords import QueryKeywords
 from latent_core.search.like import LikeSource
 from latent_core.search.limiter import SearchLimiter, SearchSlot, fit
 from latent_core.search.live_join import LiveJoin
-from latent_core.search.merge import fused
+from latent_core.search.merge import fused, models_of
 from latent_core.search.plan import (
     BM25,
     VECTOR,
@@ -233,6 +234,7 @@ class SearchService:
         for _ in range(MAX_ROUNDS):
             retrieved = await asyncio.gather(*(_bounded(s, needed, plan) for s in searches))
             timings.lap("retrieve")
+            await self._scaled(retrieved)
             candidates = await _ordered(order, retrieved, slot, plan.deadline_seconds)
             judged = await judge(self.stores.cosine_scales, retrieved, candidates, plan.min_score)
             timings.lap("fuse")
@@ -251,6 +253,15 @@ class SearchService:
                 self.stores.db, page.documents, page.positions, plan.neighbours
             )
         return page, retrieved
+
+    async def _scaled(self, retrieved: Sequence[ContainerCandidates]) -> None:
+        """Give containers of different embedding models the scales by which their cosines compare."""
+        measured = [r for r in retrieved if VECTOR in r.lists]
+        if len(models_of(measured)) > 1:
+            scales = self.stores.cosine_scales
+            found = await all_or_first_failure([scales.of(r.plan.container) for r in measured])
+            for r, scale in zip(measured, found, strict=True):
+                r.cosine_scale = scale
 
     async def _demoting_page(
         self,
