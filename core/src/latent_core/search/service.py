@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from latent_core.db.connection import deadline
@@ -291,14 +291,15 @@ class SearchService:
         page = HitPage()
         # A text and the one that supersedes it are often alike, and who requests both wants to see both.
         start, collapsed = plan.offset, not plan.dedup or plan.include_superseded
+        ready: HydratedRows | None = None
         if len(documents) > 1 and not collapsed:
-            groups = collapse(groups, await self._copies(plan, groups))
+            groups, ready = await self._without_copies(plan, groups)
         if start and not collapsed:
             groups = collapse(groups, await self._repeated(plan, groups, documents))
             collapsed = True
         while len(page.documents) < plan.top_k and start < len(groups):
             head = groups[start : start + plan.top_k - len(page.documents)]
-            found = await hydrate(self.stores.db, head)
+            found, ready = ready or await hydrate(self.stores.db, head), None
             if not collapsed and _repeats(found, documents):
                 groups = collapse(groups, await self._repeated(plan, groups, documents))
                 page = HitPage(vanished=page.vanished)
@@ -311,6 +312,19 @@ class SearchService:
             page.has_thin |= _shows_thin(head, found, retrieved)
         page.next_offset = start if start < len(groups) else None
         return page
+
+    async def _without_copies(
+        self, plan: SearchPlan, groups: Sequence[Group]
+    ) -> tuple[Sequence[Group], HydratedRows | None]:
+        """The groups, copies of a text under the best of them, and the rows of the page's groups if there are no copies,
+        as is usual: they are read at the same time."""
+        head = groups[plan.offset : plan.offset + plan.top_k]
+        both: list[Coroutine[Any, Any, Any]] = [
+            self._copies(plan, groups),
+            hydrate(self.stores.db, head),
+        ]
+        copied, rows = await all_or_first_failure(both)
+        return (collapse(groups, copied), None) if copied else (groups, rows)
 
     async def _copies(self, plan: SearchPlan, groups: Sequence[Group]) -> dict[UUID, UUID]:
         """Documents whose best chunk has the text of a better one in another container, as far as a page can show them:
