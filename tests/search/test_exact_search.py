@@ -16,7 +16,6 @@ from tests.http.test_http_surface import ingest, manifest, settled
 from tests.mcp.test_mcp import answered, connected
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SHARED_STACK = True
 
 LAMP = """# Lamps
 

@@ -28,6 +28,7 @@ from latent_core.db.migrate import migrate
 from latent_core.runtime.data_directory import DataDirectory
 from latent_core.runtime.postgres import EmbeddedPostgres
 from tests.support import REPOSITORY
+from tests.support.memory_folder import fast_folder
 
 START_SECONDS = 90.0
 TEMPLATE = "latent_template"
@@ -37,7 +38,7 @@ SETTINGS = {
     "full_page_writes": "off",
     "synchronous_commit": "off",
     "max_connections": "200",
-    "max_wal_size": "2GB",
+    "max_wal_size": "1GB",
 }
 
 CREATE_DATABASE = SQL("CREATE DATABASE {name}")
@@ -145,7 +146,9 @@ async def serve(folder: Path) -> None:
     lifeline = os.open(_fifo(folder), os.O_RDONLY)
     # Not below pytest's own folder: as root its permissions are reset by every new run.
     with (
-        tempfile.TemporaryDirectory(prefix="latent-test-", ignore_cleanup_errors=True) as place,
+        tempfile.TemporaryDirectory(
+            prefix="latent-test-", dir=fast_folder(), ignore_cleanup_errors=True
+        ) as place,
         DataDirectory(Path(place) / "data") as directory,
     ):
         async with EmbeddedPostgres(directory.path, overrides=SETTINGS) as postgres:

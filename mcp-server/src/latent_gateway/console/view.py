@@ -24,6 +24,7 @@ PLACES: Final = {
     "console.js": ("latent_gateway.console", "static/console.js", "text/javascript"),
     "icon.svg": ("latent_gateway.console", "static/icon.svg", "image/svg+xml"),
 }
+HTMX_NAME: Final = "htmx.js"
 HTMX: Final = {
     "latent_containers_htmx": "htmx-2.min.js",
     "django_htmx": "static/django_htmx/htmx-2.min.js",
@@ -48,7 +49,7 @@ class Asset:
 @cache
 def asset(name: str) -> Asset:
     """Raises ``KeyError`` if there is no such asset."""
-    package, path, mime = _htmx() if name == "htmx.js" else PLACES[name]
+    package, path, mime = _htmx() if name == HTMX_NAME else PLACES[name]
     content = files(package).joinpath(path).read_bytes()
     version = hashlib.sha256(content).hexdigest()[:VERSION_CHARS]
     return Asset(content, f"{mime}; charset=utf-8", version)
@@ -67,7 +68,7 @@ def address(name: str) -> str:
 @router.get("/console/static/{name}")
 async def static(name: str) -> Response:
     """Static files. They contain nothing private, so they need no session."""
-    if name not in PLACES:
+    if name not in (*PLACES, HTMX_NAME):
         raise NotFound(f"the console has no file '{name[:80]}'")
     found = asset(name)
     return Response(found.content, media_type=found.mime, headers=ASSET_HEADERS)
