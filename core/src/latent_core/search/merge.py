@@ -30,7 +30,7 @@ from latent_core.search.plan import VECTOR
 from latent_core.search.ranking import Key, RankedCandidate, best_first
 from latent_core.search.relevance import CosineScale
 
-LEAST_SPAN: Final = 1e-3
+MIN_SPAN: Final = 1e-3
 """Of a scale."""
 CHUNK_BITS: Final = 40
 """Of a chunk_no: more than a container ever numbers."""
@@ -199,7 +199,7 @@ def _scale(
     known = [r.cosine_scale for r in parts if r.cosine_scale is not None]
     if not known:
         lowest = min((float(its.min()) for its in scores if len(its)), default=0.0)
-        return CosineScale(min(lowest, 1.0 - LEAST_SPAN), 1.0)
+        return CosineScale(min(lowest, 1.0 - MIN_SPAN), 1.0)
     return CosineScale(
         fmean(scale.unrelated for scale in known), fmean(scale.alike for scale in known)
     )
