@@ -177,5 +177,5 @@ async def test_a_missing_playwright_is_reported_with_the_remedy(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
-    with pytest.raises(IngestFailed, match=r"latent-workers\[browser\]"):
+    with pytest.raises(IngestFailed, match=r"latent-containers\[browser\]"):
         await world.render()
