@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from latent_cli.ingest_output import unread_line
+from latent_cli.unread_output import unread_line
 from latent_cli.watch_output import format_event
 from latent_client.folder import FolderReport
 from latent_client.folder_watch import WatchChange, WatchEvent
@@ -255,7 +255,16 @@ def test_types_that_are_not_read_are_one_line(unread: dict[str, int], expected: 
     assert unread_line(unread) == expected
 
 
-def test_an_ingest_counts_what_it_does_not_read(latent: Latent, museum: Path) -> None:
+@pytest.mark.parametrize("way", [(), ("--dry-run",)], ids=["real", "dry"])
+def test_an_ingest_and_its_dry_run_count_what_they_do_not_read(
+    latent: Latent, museum: Path, way: tuple[str, ...]
+) -> None:
     for n in range(3):
         (museum / f"{n}.key").write_bytes(b"PK\x03\x04")
-    assert "note: 3 Keynote files are not read" in latent("ingest", museum, "-c", "notes").out
+    (museum / "fork" / ".git").mkdir(parents=True)
+    out = latent("ingest", museum, "-c", "notes", *way).out
+    assert "note: 3 Keynote files are not read" in out
+    assert "note: nested checkouts are not read: fork/" in out
+    shown = latent("ingest", museum, "-c", "notes", *way, "--json").json
+    (report,) = shown["folders"] if not way else [shown]
+    assert (report["unread"], report["checkouts"]) == ({"Keynote": 3}, ["fork/"])

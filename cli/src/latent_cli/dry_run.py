@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -111,6 +112,8 @@ class DryRunner:
         self._failures: list[SkippedFile] = []
         self._skipped: list[SkippedFile] = []
         self._kept: list[str] = []
+        self._unread: Counter[str] = Counter()
+        self._checkouts: list[str] = []
         self._samples = WorkSamples()
         self._unchanged = self._deletions = self._ignored = 0
         self._texts = self._tokens = self._documents = self._chunks = 0
@@ -176,6 +179,8 @@ class DryRunner:
         metas: SidecarMetas = await asyncio.to_thread(read_sidecars, plan.files, meta)
         self._kept += [plan.notice] if plan.notice else []
         self._skipped += plan.skipped
+        self._unread.update(plan.unread)
+        self._checkouts += plan.checkouts
         self._ignored += plan.ignored
         self._deletions += 0 if plan.kept else plan.vanished
         self._kept += [f"{root}: {plan.kept}"] if plan.kept else []
@@ -430,6 +435,8 @@ class DryRunner:
             would_fail=sorted(self._failures, key=lambda one: one.path),
             would_fail_more=self._more_failures,
             skipped=self._skipped,
+            unread=dict(self._unread.most_common()),
+            checkouts=self._checkouts,
             kept=self._kept,
         )
 

@@ -6,6 +6,7 @@ from rich.console import Console
 
 from latent_cli.figures import DryRun, DryRunFigures
 from latent_cli.output import amount, safe, table
+from latent_cli.unread_output import unread_notes
 
 BAR_CHARACTERS = 40
 
@@ -13,6 +14,8 @@ BAR_CHARACTERS = 40
 def show_dry_run(console: Console, report: DryRun) -> None:
     for one in report.skipped:
         console.print(safe(f"skipped: {one.path}: {one.reason}"))
+    for note in unread_notes(report.unread, report.checkouts):
+        console.print(safe(f"note: {note}"))
     for one in report.would_fail:
         console.print(safe(f"would fail: {one.path}: {one.reason}"))
     if report.would_fail_more:

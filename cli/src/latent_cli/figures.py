@@ -87,6 +87,10 @@ class DryRun(BaseModel):
     would_fail_more: int = 0
     """Number of failures after the first thousand."""
     skipped: list[SkippedFile] = []
+    unread: dict[str, int] = {}
+    """Files of types that no parser reads, by type, in all folders."""
+    checkouts: list[str] = []
+    """Nested repositories and work trees, which are not read."""
     kept: list[str] = []
     """Reasons why documents of missing files would not be deleted."""
 

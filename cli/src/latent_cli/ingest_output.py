@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Final
 
 from rich.console import Console
 
 from latent_cli.ingestion import IngestReport
 from latent_cli.jobs_output import named, show_failed
 from latent_cli.output import amount, safe
+from latent_cli.unread_output import unread_notes
 from latent_client import FolderReport
 from latent_core.domain.job import JobState
-
-MAX_SHOWN: Final = 5
-"""Nested checkouts, and types that are not read."""
 
 
 def show_report(console: Console, report: IngestReport) -> None:
     for folder in report.folders:
         for skipped in folder.skipped:
             console.print(safe(f"skipped: {skipped.path}: {skipped.reason}"))
-        if folder.unread:
-            console.print(safe(f"note: {unread_line(folder.unread)}"))
-        if folder.checkouts:
-            shown = ", ".join(folder.checkouts[:MAX_SHOWN])
-            more = len(folder.checkouts) - MAX_SHOWN
-            tail = f" and {more} more" if more > 0 else ""
-            console.print(
-                safe(
-                    f"note: nested checkouts are not read: {shown}{tail}; "
-                    f"!{folder.checkouts[0]} in .latentignore reads one"
-                )
-            )
+        for note in unread_notes(folder.unread, folder.checkouts):
+            console.print(safe(f"note: {note}"))
         if folder.notice:
             console.print(safe(f"note: {folder.notice}"))
         console.print(safe(f"{folder.root}: {', '.join(_summary_parts(folder))}"))
@@ -44,18 +31,6 @@ def show_report(console: Console, report: IngestReport) -> None:
             console.print(safe(line))
     elif report.job_ids:
         console.print(f"queued: {named(report.job_ids)}; `latent jobs list` shows their progress")
-
-
-def unread_line(unread: Mapping[str, int]) -> str:
-    """``3 Keynote files and 1 ZIP file are not read``, the frequent types first."""
-    shown = [
-        f"{count} {kind} {'file' if count == 1 else 'files'}"
-        for kind, count in list(unread.items())[:MAX_SHOWN]
-    ]
-    rest = sum(list(unread.values())[MAX_SHOWN:])
-    shown += [f"{rest} of other types"] if rest else []
-    words = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-    return f"{words} {'is' if sum(unread.values()) == 1 else 'are'} not read"
 
 
 def _summary_parts(folder: FolderReport) -> Iterator[str]:

@@ -138,6 +138,10 @@ class FolderPlan:
     kept: str | None
     notice: str | None = None
     """What a person must decide first."""
+    unread: dict[str, int] = field(default_factory=dict)
+    """As in ``FolderReport``."""
+    checkouts: list[str] = field(default_factory=list)
+    """As in ``FolderReport``."""
 
 
 async def sync_folder(
@@ -335,6 +339,8 @@ class _Sync:
             skipped=self._skips.report(),
             kept=kept,
             notice=self._notice,
+            unread=dict(self._found.unread.most_common()),
+            checkouts=self._found.checkouts,
         )
 
     async def _may_delete(self, verdict: ListingVerdict) -> bool:
