@@ -99,6 +99,7 @@ def block(language: str, *lines: str) -> str:
         (block("sh", "git log | latent remember - -c notes --pinned"), "No such option: --pinned"),
         (block("sh", 'export T="$(latent token creat you)"'), "No such command 'creat'"),
         (block("sh", "uvx --from latent-containers latent up --prot 1"), "No such option: --prot"),
+        ("Run `uvx latent-containers@latest`.", "latent-containers is no command"),
         (block("sh", "docker compose exec gateway latent docter"), "no command 'docter'"),
         (block("sh", "docker compose up --scale wroker=4"), "no service wroker"),
         (block("sh", "make smoek"), "no target smoek"),

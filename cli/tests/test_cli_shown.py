@@ -18,6 +18,7 @@ from latent_cli.jobs_output import about, named
 from latent_cli.output import can_link, moment, safe, size
 from latent_cli.progress import IngestBars, JobsBar
 from latent_client.folder import FolderProgress
+from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
@@ -165,6 +166,27 @@ def test_a_command_that_waits_says_done_of_what_was_done_only(
     out = capsys.readouterr().out
     assert message in out
     assert ("done" in out) == (state is JobState.DONE)
+
+
+def test_a_warning_of_many_documents_is_one_line_that_names_three_of_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing, empty = (
+        Issue(code=IssueCode.INGEST_FAIL, message=text) for text in ("No OCR.", "Empty.")
+    )
+    jobs = [
+        ended_job(
+            JobState.DONE, source_uri=f"file:///scans/{n}.png", warnings=[missing, *[empty][n:]]
+        )
+        for n in range(5)
+    ]
+    monkeypatch.setattr(jobs_output, "ask", lambda _: jobs)
+    jobs_output.finish_jobs([7], wait=True, as_json=False)
+    warnings = [line for line in capsys.readouterr().out.splitlines() if "warning" in line]
+    assert warnings == [
+        "warning: scans/0.png, scans/1.png, scans/2.png and 2 more: No OCR.",
+        "warning: scans/0.png: Empty.",
+    ]
 
 
 @pytest.mark.parametrize(("state", "code"), [(JobState.CANCELLED, 4), (JobState.FAILED, 4)])

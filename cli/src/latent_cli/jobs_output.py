@@ -15,6 +15,8 @@ from latent_cli.session import ask
 from latent_core.domain.job import JobEmbedding, JobState, JobView
 
 WAIT_SECONDS = 6 * 3600.0
+NAMED_DOCUMENTS = 3
+"""Of a warning that several documents have."""
 
 
 def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
@@ -68,15 +70,29 @@ def exit_for(jobs: Iterable[JobView]) -> None:
         raise typer.Exit(FOUND)
 
 
-def show_failed(console: Console, jobs: Iterable[JobView]) -> None:
+def show_failed(console: Console, jobs: Sequence[JobView]) -> None:
     for job in jobs:
         if job.state is JobState.FAILED:
             cause = job.cause.message if job.cause else "unknown cause"
             console.print(safe(f"failed: {about(job)}: {cause} (job {job.job_id})"))
         elif job.state is JobState.CANCELLED:
             console.print(safe(f"cancelled: {about(job)} (job {job.job_id})"))
+    for message, documents in _warnings(jobs).items():
+        console.print(safe(f"warning: {_some(documents)}: {message}"))
+
+
+def _warnings(jobs: Iterable[JobView]) -> dict[str, list[str]]:
+    """The documents of each warning."""
+    found: dict[str, list[str]] = {}
+    for job in jobs:
         for warning in job.warnings:
-            console.print(safe(f"warning: {about(job)}: {warning.message}"))
+            found.setdefault(warning.message, []).append(about(job))
+    return found
+
+
+def _some(documents: Sequence[str]) -> str:
+    more = len(documents) - NAMED_DOCUMENTS
+    return ", ".join(documents[:NAMED_DOCUMENTS]) + (f" and {more} more" if more > 0 else "")
 
 
 def show_jobs(console: Console, jobs: Iterable[JobView]) -> None:

@@ -59,7 +59,7 @@ def _block_problems(page: Page) -> Iterator[str]:
 def _span_problems(page: Page) -> Iterator[str]:
     """Commands, routes and methods of the client that prose names."""
     for span in page.spans():
-        if span.text.startswith(("latent ", "make ")):
+        if span.text.startswith(("latent ", "make ", "uvx ")):
             for problem in shell_problems(span.text, whole=False):
                 yield span.problem(problem)
         wrong = span_problem(span.text) or _client_problem(span)

@@ -16,6 +16,7 @@ from typer import TyperException
 
 from latent_cli.main import app
 from tests.support import REPOSITORY
+from tests.support.doc_examples.extras import DISTRIBUTION
 from tests.support.doc_examples.routes import filter_problem, request_problem
 from tests.support.doc_examples.shell import PLACEHOLDER, Command, commands_in
 
@@ -159,6 +160,8 @@ def _uvx_problems(arguments: list[str]) -> list[str]:
     if not arguments:
         return ["names no command"]
     program, *rest = arguments
+    if program.partition("@")[0] == DISTRIBUTION:
+        return [f"{DISTRIBUTION} is no command: uvx --from {DISTRIBUTION} latent"]
     return latent_problems(rest) if program == "latent" else []
 
 

@@ -18,8 +18,8 @@ Kind = Literal["tesseract", "rapidocr"]
 
 TESSERACT: Final = "tesseract"
 INSTALL: Final = (
-    "install the system's package tesseract-ocr, or pip install 'latent-containers[ocr]', and add the "
-    "document again"
+    "install the system's package tesseract-ocr, or latent-containers[ocr] instead of latent-containers, "
+    "and add the document again"
 )
 _PACKAGES: Final = ("rapidocr", "onnxruntime")
 _VERSION: Final = re.compile(r"tesseract v?(\d[\w.\-]*)")
