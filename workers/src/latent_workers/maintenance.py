@@ -11,7 +11,11 @@ from latent_core.db import placement, uploads
 from latent_core.db.documents import duplicates, image_texts
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
-from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.delete import (
+    LEASES_BETWEEN_LOOKS,
+    LEASES_TO_WAIT,
+    enqueue_collection,
+)
 from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.refresh.lifecycle import begin_move
 from latent_core.settings import Settings
@@ -19,7 +23,6 @@ from latent_core.stack import Stack
 
 logger = logging.getLogger(__name__)
 
-LEASES_BETWEEN_LOOKS: Final = 10
 PRINCIPAL: Final = "local:you"
 
 

@@ -27,6 +27,11 @@ from latent_core.queue.enqueue import enqueue
 
 LEASES_TO_WAIT: Final = 2
 """Delay of the second purge, and the minimum age of an unreferenced blob before its removal."""
+LEASES_BETWEEN_LOOKS: Final = 10
+"""Time between two rounds of maintenance, each of which has unreferenced blobs removed."""
+LEASES_TO_COLLECT: Final = 2 * LEASES_BETWEEN_LOOKS
+"""Within this time maintenance removes what became unreferenced: two rounds at the outside, since a blob may be too
+young for the first. What is still there then is a difference."""
 RECORDS_PER_DELETION: Final = 2000
 
 

@@ -15,6 +15,7 @@ from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import TimedOut
 from latent_core.domain.findings import ContainerReport, DoctorReport, StoreDifference
 from latent_core.domain.token import Scope
+from latent_core.ingest.delete import LEASES_TO_COLLECT
 from latent_core.wire.doctor import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
@@ -73,7 +74,7 @@ async def _examined(
         stack.db,
         stack.vectors,
         stack.blobs,
-        grace_seconds=4 * lease,
+        grace_seconds=LEASES_TO_COLLECT * lease,
         deep=body.deep,
         alone=alone,
     )
