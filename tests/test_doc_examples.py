@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.resolve import (
-    TEXTS_PER_MINUTE,
-    EmbedderRegistry,
-    per_minute_of,
-)
+from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.providers.registry import TEXTS_PER_MINUTE
 from latent_core.settings import Settings
 from tests.support import REPOSITORY
 from tests.support.doc_examples.checks import page_problems
@@ -72,7 +69,8 @@ async def test_an_example_of_an_embedder_is_complete(
         model = registry.for_space(registry.model_of(manifest)).model
         assert (model.embedder, model.dims) == (manifest.embedder, manifest.dims)
         assert model.reads_images is ("image" in manifest.modalities)
-        assert per_minute_of(settings) > TEXTS_PER_MINUTE
+        rate = registry.rate_of(manifest.embedder)
+        assert rate is None or rate[0] > TEXTS_PER_MINUTE
     finally:
         await registry.close()
 

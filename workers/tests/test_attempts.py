@@ -13,11 +13,12 @@ from latent_core.db.connection import Database
 from latent_core.domain.errors import ServiceUnreachable, UpstreamError
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.openai import OpenAiEmbedder
-from latent_core.models.embedding.api.remote import Breaker, RetryPolicy
+from latent_core.models.embedding.api.dialects import TextClient
+from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate
+from latent_core.models.providers.entry import Kind
 from latent_core.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.harness.worker_harness import (
@@ -50,13 +51,14 @@ class RemoteEmbedders:
 
     base_url: str
     time: FakeClock = field(default_factory=FakeClock)
-    embedder: OpenAiEmbedder = field(init=False)
+    embedder: RemoteEmbedder = field(init=False)
 
     def __post_init__(self) -> None:
         self.model = EmbeddingModel("openai/test", "1", DIMS, 128)
-        self.embedder = OpenAiEmbedder(
+        endpoint = EmbeddingEndpoint(self.base_url, None, "test", DIMS)
+        self.embedder = RemoteEmbedder(
             self.model,
-            EmbeddingEndpoint(self.base_url, None, "test", DIMS),
+            TextClient(Kind.OPENAI, endpoint, connections=8),
             TextRate(10**9, clock=self.time.clock, sleep=self.time.sleep),
             retry_policy=RetryPolicy(attempts=2),
             breaker=Breaker(clock=self.time.clock),
@@ -64,8 +66,11 @@ class RemoteEmbedders:
             jitter=lambda _, cap: cap,
         )
 
-    def for_space(self, space: object) -> OpenAiEmbedder:
+    def for_space(self, space: object) -> RemoteEmbedder:
         return self.embedder
+
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model

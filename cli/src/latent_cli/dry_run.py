@@ -33,10 +33,11 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.document import accepted_meta, published_meta
 from latent_core.domain.errors import IngestFailed, LatentError
-from latent_core.domain.manifest.model import Manifest, is_local
+from latent_core.domain.manifest.model import Manifest, is_local, reads_images
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
-from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.embedding.tokens import PieceTokenizer
+from latent_core.models.providers.registry import WINDOW
 from latent_core.runtime.process import cores
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
@@ -91,6 +92,10 @@ class _Kit:
     counter: WordCounter
     embedder: Embedder | None
     """None if the model is not available on this machine."""
+    price: float
+    """Of a million tokens; 0 is unknown."""
+    rate: tuple[int, str] | None
+    """Texts per minute and the setting that says so."""
     sandbox: Sandbox
 
 
@@ -133,7 +138,7 @@ class DryRunner:
             for one in await self._candidates(client, source, meta, rebuild=rebuild)
         ]
         self._unchanged = sum(not one.new for one in candidates)
-        async with self._kit(manifest) as kit:
+        async with self._kit(manifest, description.embedder) as kit:
             began = time.monotonic()
             await self._look(kit, candidates)
             parse_seconds = time.monotonic() - began
@@ -196,17 +201,21 @@ class DryRunner:
         ]
 
     @asynccontextmanager
-    async def _kit(self, manifest: Manifest) -> AsyncIterator[_Kit]:
+    async def _kit(self, manifest: Manifest, embedder_view: dict[str, Any]) -> AsyncIterator[_Kit]:
         with TemporaryDirectory(prefix="latent-dry-run-") as scratch:
             kept = self._settings.data_dir / "models"
             models = kept if await asyncio.to_thread(kept.is_dir) else Path(scratch)
             embedders = EmbedderRegistry(self._settings, models)
             try:
-                model = embedders.model_of(manifest)
+                model = _model(embedders, manifest, embedder_view)
                 embedder = _opened(embedders, model)
                 counter = WordCounter(embedder.tokenizer if embedder else PieceTokenizer())
                 async with Sandbox(children=PARSERS) as sandbox:
-                    yield _Kit(manifest, model, counter, embedder, sandbox)
+                    price, rate = (
+                        embedders.price_of(model.embedder),
+                        embedders.rate_of(model.embedder),
+                    )
+                    yield _Kit(manifest, model, counter, embedder, price, rate, sandbox)
             finally:
                 await embedders.close()
 
@@ -373,8 +382,8 @@ class DryRunner:
             store_seconds=round(store_seconds, 1),
             total_seconds=None if total is None else round(total, 1),
             pages_seconds=round(pages_seconds, 1),
-            cost=self._cost(kit.model),
-            price_per_million=self._settings.embed_price_per_million or None,
+            cost=self._cost(kit),
+            price_per_million=kit.price or None,
             basis=basis,
             notes=[
                 note
@@ -383,12 +392,11 @@ class DryRunner:
             ],
         )
 
-    def _cost(self, model: EmbeddingModel) -> float | None:
+    def _cost(self, kit: _Kit) -> float | None:
         """As jobs compute it."""
-        if is_local(model.embedder):
+        if is_local(kit.model.embedder):
             return 0.0
-        price = self._settings.embed_price_per_million
-        return self._tokens / A_MILLION * price if price else None
+        return self._tokens / A_MILLION * kit.price if kit.price else None
 
     async def _embedding(self, kit: _Kit) -> tuple[float | None, str]:
         """Seconds to embed all texts to send, and the basis of the estimate."""
@@ -396,9 +404,10 @@ class DryRunner:
         if not self._texts:
             return 0.0, "nothing to embed"
         if kit.embedder is None or not is_local(kit.model.embedder):
-            rate = self._settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
-            basis = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
-            return self._texts * 60.0 / rate, basis
+            if kit.rate is None:
+                return None, "the server decides how many texts it accepts"
+            rate, setting = kit.rate
+            return self._texts * 60.0 / rate, f"the limit of {rate} texts a minute ({setting})"
         sample = sample or ["how long does this take"]
         await kit.embedder.embed_documents(sample[:1])  # loads the model
         began, tokens = time.monotonic(), 0
@@ -439,6 +448,17 @@ class DryRunner:
             checkouts=self._checkouts,
             kept=self._kept,
         )
+
+
+def _model(
+    embedders: EmbedderRegistry, manifest: Manifest, embedder_view: dict[str, Any]
+) -> EmbeddingModel:
+    """The model of the container, whose server may be known to the gateway only."""
+    name, version, dims = manifest.embedder, embedder_view["version"], embedder_view["dims"]
+    if embedders.providers.find(name) is None and embedders.providers.unknown(name) is not None:
+        return EmbeddingModel(name, version, dims, WINDOW, reads_images(name))
+    pinned = {} if is_local(name) else {"embedder_version": version, "dims": dims}
+    return embedders.model_of(manifest.model_copy(update=pinned))
 
 
 def _opened(embedders: EmbedderRegistry, model: EmbeddingModel) -> Embedder | None:

@@ -147,7 +147,8 @@ class Settings(BaseSettings):
     embed_rate_limit_per_min: int | None = _named(
         "LLC_EMBED_RATE_LIMIT_PER_MIN", "EMBED_RATE_LIMIT_PER_MIN", minimum=1, maximum=10**9
     )
-    """Texts a minute sent to a remote embedder; the local one is not limited. Default 120."""
+    """Texts per minute for LLC_EMBED_BASE_URL and Nomic's API. Default 120 for nomic-embed-multimodal-7b; other models are
+    limited by their servers' answers."""
     embed_price_per_million: float = _named(
         "LLC_EMBED_PRICE_PER_MILLION", default=0.0, minimum=0, maximum=1_000_000
     )
@@ -156,6 +157,9 @@ class Settings(BaseSettings):
     """Of Nomic's own API, for ``embedder: nomic/<model>``."""
     embed_window: int = _named("LLC_EMBED_WINDOW", default=512, minimum=16, maximum=131_072)
     """Tokens that a remote embedder reads per text."""
+
+    providers: Path | None = _named("LLC_PROVIDERS")
+    """A YAML file with further servers of models; the settings above and below are providers of fixed names."""
 
     rerank_provider: Literal["none", "api", "local"] | None = _named(
         "LLC_RERANK_PROVIDER", "RERANK_PROVIDER"
@@ -250,7 +254,9 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, dotenv_settings, SecretFiles(settings_cls)
 
-    @field_validator("data_dir", "manifest_dir", "browser_path", "rerank_folder", mode="after")
+    @field_validator(
+        "data_dir", "manifest_dir", "browser_path", "rerank_folder", "providers", mode="after"
+    )
     @classmethod
     def _expand(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -330,7 +336,7 @@ class Settings(BaseSettings):
         """Concurrent jobs of one worker."""
         if self.worker_concurrency is not None:
             return self.worker_concurrency
-        remote = self.embed_base_url is not None or self.embed_api_key is not None
+        remote = any((self.embed_base_url, self.embed_api_key, self.providers))
         return JOBS_THAT_WAIT if remote else JOBS_THAT_WORK
 
     @property

@@ -48,7 +48,7 @@ from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
 from latent_core.models.embedding.drift import StoredAdapters
 from latent_core.models.embedding.rate import SharedTextRate
-from latent_core.models.embedding.resolve import EmbedderRegistry, key_of_endpoint, per_minute_of
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
@@ -157,7 +157,11 @@ class Stack:
             await _check_own_bucket(settings, db)
             vectors = await open_vectors(services, settings, place, holder, policy)
             await _ensure_collections(services, db, vectors, alone=settings.qdrant_url is None)
-            embedders = EmbedderRegistry(settings, place.models, rate=_shared_rate(settings, db))
+            embedders = EmbedderRegistry(
+                settings,
+                place.models,
+                rates=lambda name, per_minute: SharedTextRate(db, per_minute, name),
+            )
             embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings)
@@ -356,10 +360,6 @@ async def adopt(settings: Settings, buckets: Sequence[str] = ()) -> Installation
                 f"installation {holder.id} now belongs to this database, except for: {'; '.join(refused)}"
             )
     return holder
-
-
-def _shared_rate(settings: Settings, db: Database) -> SharedTextRate:
-    return SharedTextRate(db, per_minute_of(settings), key_of_endpoint(settings))
 
 
 def refuse_taken(settings: Settings) -> None:

@@ -57,6 +57,9 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 class _Models:
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return EmbeddingModel("local", "test@1", DIMS, 254)
 

@@ -23,7 +23,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.api.nomic import NomicVisionClient
-from latent_core.models.embedding.api.openai import TOKENS_PER_IMAGE, JinaClient, VllmClient
+from latent_core.models.embedding.api.pictures import TOKENS_PER_IMAGE, JinaClient, VllmClient
 from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.batcher import Batcher

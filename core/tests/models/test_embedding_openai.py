@@ -34,13 +34,14 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.openai import EmbeddingsClient, OpenAiEmbedder
-from latent_core.models.embedding.api.remote import RetryPolicy
+from latent_core.models.embedding.api.dialects import TextClient
+from latent_core.models.embedding.api.remote import QUERY_CONNECTIONS, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint, EmbeddingWire
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.embedding.tokens import PieceTokenizer
+from latent_core.models.providers.entry import Kind
 from latent_core.settings import Settings
 from tests.support import REPOSITORY
 from tests.support.clock import FakeClock
@@ -63,11 +64,12 @@ def embedder_for(
     retry_policy: RetryPolicy = RetryPolicy(),
     key: SecretStr | None = KEY,
     seconds: float = 20.0,
-) -> OpenAiEmbedder:
+) -> RemoteEmbedder:
     time = time or FakeClock()
-    return OpenAiEmbedder(
+    endpoint = EmbeddingEndpoint(base_url, key, "test", dims, seconds)
+    return RemoteEmbedder(
         EmbeddingModel("openai/test", "1", dims, 512),
-        EmbeddingEndpoint(base_url, key, "test", dims, seconds),
+        TextClient(Kind.OPENAI, endpoint, connections=retry_policy.requests + QUERY_CONNECTIONS),
         TextRate(per_minute, clock=time.clock, sleep=time.sleep),
         retry_policy=retry_policy,
         sleep=time.sleep,
@@ -76,7 +78,7 @@ def embedder_for(
 
 
 @pytest_asyncio.fixture(scope="class", loop_scope="class")
-async def embedder() -> AsyncIterator[OpenAiEmbedder]:
+async def embedder() -> AsyncIterator[RemoteEmbedder]:
     async with EmbeddingServer(dims=DIMS, key=KEY.get_secret_value()) as server:
         embedder = embedder_for(server.base_url)
         yield embedder
@@ -100,14 +102,14 @@ def time() -> FakeClock:
 
 
 @pytest.fixture
-async def patient(server: EmbeddingServer, time: FakeClock) -> AsyncIterator[OpenAiEmbedder]:
+async def patient(server: EmbeddingServer, time: FakeClock) -> AsyncIterator[RemoteEmbedder]:
     embedder = embedder_for(server.base_url, time=time)
     yield embedder
     await embedder.close()
 
 
 async def test_vectors_are_ordered_by_their_index(
-    server: EmbeddingServer, patient: OpenAiEmbedder
+    server: EmbeddingServer, patient: RemoteEmbedder
 ) -> None:
     server.misbehave(EmbeddingFault.REORDERED)
     rows = await patient.embed_documents(TEXTS)
@@ -137,7 +139,7 @@ class TestTrouble:
     async def test_passing_trouble_is_waited_out_with_growing_pauses(
         self,
         server: EmbeddingServer,
-        patient: OpenAiEmbedder,
+        patient: RemoteEmbedder,
         time: FakeClock,
         kind: EmbeddingFault,
     ) -> None:
@@ -146,7 +148,7 @@ class TestTrouble:
         assert time.slept == [0.5, 1.0, 2.0]
 
     async def test_trouble_that_stays_is_unavailable(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
+        self, server: EmbeddingServer, patient: RemoteEmbedder, time: FakeClock
     ) -> None:
         server.misbehave(EmbeddingFault.SERVER_ERROR, times=99)
         with pytest.raises(Unavailable, match="500"):
@@ -179,7 +181,7 @@ class TestTrouble:
     async def test_retry_after_is_honoured(
         self,
         server: EmbeddingServer,
-        patient: OpenAiEmbedder,
+        patient: RemoteEmbedder,
         time: FakeClock,
         kind: EmbeddingFault,
     ) -> None:
@@ -188,7 +190,7 @@ class TestTrouble:
         assert [round(seconds, 3) for seconds in time.slept] == [7.7, 7.7]
 
     async def test_retry_after_may_be_a_date(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
+        self, server: EmbeddingServer, patient: RemoteEmbedder, time: FakeClock
     ) -> None:
         at = format_datetime(datetime.now(UTC) + timedelta(seconds=20), usegmt=True)
         server.misbehave(EmbeddingFault.RATE_LIMITED, retry_after=at)
@@ -202,7 +204,7 @@ class TestTrouble:
     async def test_a_longer_pause_than_ours_is_left_to_the_queue(
         self,
         server: EmbeddingServer,
-        patient: OpenAiEmbedder,
+        patient: RemoteEmbedder,
         time: FakeClock,
         kind: EmbeddingFault,
         error: type[LatentError],
@@ -218,7 +220,7 @@ class TestTrouble:
         assert server.stats.requests == 1
 
     async def test_a_query_does_not_wait_for_a_server_that_says_when_to_come_back(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
+        self, server: EmbeddingServer, patient: RemoteEmbedder, time: FakeClock
     ) -> None:
         server.misbehave(EmbeddingFault.OVERLOADED, times=99, retry_after="2")
         with pytest.raises(Unavailable, match="503"):
@@ -226,7 +228,7 @@ class TestTrouble:
         assert (time.slept, server.stats.requests) == ([], 1)
 
     async def test_an_overloaded_server_is_called_again_only_when_it_allows(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, time: FakeClock
+        self, server: EmbeddingServer, patient: RemoteEmbedder, time: FakeClock
     ) -> None:
         server.misbehave(EmbeddingFault.OVERLOADED, times=99, retry_after="7")
         with pytest.raises(UpstreamOverload, match="503") as caught:
@@ -236,7 +238,7 @@ class TestTrouble:
         assert min(time.slept) >= 7
 
     async def test_requests_that_fail_side_by_side_do_not_close_the_way_of_others(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder
+        self, server: EmbeddingServer, patient: RemoteEmbedder
     ) -> None:
         server.misbehave(EmbeddingFault.SERVER_ERROR, times=99, only_with="poison")
         given_requests = [patient.embed_documents([f"poison {n}"]) for n in range(3)]
@@ -248,7 +250,7 @@ class TestTrouble:
         assert (await patient.embed_documents(["harmless"])).shape == (1, DIMS)
 
     async def test_an_error_answer_counts_and_a_server_that_is_left_alone_costs_nothing(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder
+        self, server: EmbeddingServer, patient: RemoteEmbedder
     ) -> None:
         server.misbehave(
             EmbeddingFault.SERVER_ERROR, times=RetryPolicy().attempts, only_with="third"
@@ -292,7 +294,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("header", ["soon", "-5", "nan", ""])
     async def test_a_retry_after_that_says_nothing_is_not_believed(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, header: str
+        self, server: EmbeddingServer, patient: RemoteEmbedder, header: str
     ) -> None:
         server.misbehave(EmbeddingFault.RATE_LIMITED, retry_after=header)
         assert (await patient.embed_documents(TEXTS)).shape == (3, DIMS)
@@ -317,7 +319,7 @@ class TestTrouble:
     async def test_what_will_not_pass_is_refused_at_once(
         self,
         server: EmbeddingServer,
-        patient: OpenAiEmbedder,
+        patient: RemoteEmbedder,
         kind: EmbeddingFault,
         error: type[LatentError],
         expected: str,
@@ -355,7 +357,7 @@ class TestTrouble:
     async def test_a_key_that_the_server_shows_reaches_no_cause_and_no_log(
         self,
         server: EmbeddingServer,
-        patient: OpenAiEmbedder,
+        patient: RemoteEmbedder,
         kind: EmbeddingFault,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
@@ -368,10 +370,9 @@ class TestTrouble:
 
     @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sécret", "sk-\x00"])
     def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(self, key: str) -> None:
+        endpoint = EmbeddingEndpoint("http://e", SecretStr(key), "test", DIMS)
         with pytest.raises(Invalid, match="LLC_EMBED_API_KEY") as caught:
-            EmbeddingsClient(
-                EmbeddingEndpoint("http://e", SecretStr(key), "test", DIMS), connections=1
-            )
+            TextClient(Kind.OPENAI, endpoint, connections=1)
         assert "sk-" not in str(caught.value.issue())
 
     async def test_one_failing_request_ends_the_call(self, server: EmbeddingServer) -> None:
@@ -387,7 +388,7 @@ class TestTrouble:
     )
     def test_an_address_that_is_none_is_refused(self, address: str) -> None:
         with pytest.raises(Invalid, match="LLC_EMBED_BASE_URL"):
-            EmbeddingsClient(EmbeddingEndpoint(address, None, "test", DIMS), connections=1)
+            TextClient(Kind.OPENAI, EmbeddingEndpoint(address, None, "test", DIMS), connections=1)
 
     @pytest.mark.parametrize(
         "body",
@@ -406,7 +407,7 @@ class TestTrouble:
         ],
     )
     async def test_an_answer_in_another_dialect_is_refused(
-        self, server: EmbeddingServer, patient: OpenAiEmbedder, body: Any
+        self, server: EmbeddingServer, patient: RemoteEmbedder, body: Any
     ) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")

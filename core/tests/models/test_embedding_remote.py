@@ -27,12 +27,13 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import JobId
 from latent_core.domain.manifest.model import Manifest
-from latent_core.models.embedding.api.nomic import NomicClient
+from latent_core.models.embedding.api.dialects import TextClient
 from latent_core.models.embedding.api.remote import Breaker, RemoteEmbedder, RetryPolicy
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.port import EmbeddingModel, Prefixes, prefixes_of
 from latent_core.models.embedding.rate import SharedTextRate, TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.providers.entry import Kind
 from latent_core.settings import Settings
 from tests.support.clock import FakeClock
 from tests.support.contracts.embedding import EmbedderContract
@@ -58,7 +59,7 @@ def nomic(
     )
     return RemoteEmbedder(
         EmbeddingModel("nomic/nomic-embed-text-v1.5", "1", DIMS, 512),
-        NomicClient(endpoint, connections=8),
+        TextClient(Kind.NOMIC, endpoint, connections=8),
         TextRate(UNLIMITED, clock=time.clock, sleep=time.sleep),
         retry_policy=retry_policy,
         prefixes=prefixes,

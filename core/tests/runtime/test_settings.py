@@ -59,6 +59,7 @@ DELIVERED = {
     "s3_region": "part of its signatures",
     "s3_public_endpoint": "links lead to it, not through the gateway",
     "embed_window": "tokens of one text for it, so the size of chunks",
+    "providers": "file with further servers of models",
     "rerank_provider": "what reranks where a manifest names none; none turns it off",
     "rerank_api_url": "server that reranks",
     "rerank_api_key": "its bearer key",

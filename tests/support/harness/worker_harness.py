@@ -93,6 +93,9 @@ class CountingEmbedder(TextsOnly):
     def for_space(self, space: object) -> CountingEmbedder:
         return self
 
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model
 

@@ -15,11 +15,10 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 import orjson
@@ -28,18 +27,8 @@ from latent_core.domain.vector_types import Matrix
 from latent_core.runtime.lifeline import watch_parent
 from tests.support.hashed_embedder import HashedWords
 from tests.support.servers.image_dialects import See, blind, read_form, read_json
+from tests.support.servers.raw_http import MAX_HEADER, HttpReply, HttpRequest, read_request
 
-_REASONS: Final = {
-    200: "OK",
-    307: "Temporary Redirect",
-    400: "Bad Request",
-    401: "Unauthorized",
-    404: "Not Found",
-    429: "Too Many Requests",
-    500: "Internal Server Error",
-    503: "Service Unavailable",
-}
-_MAX_HEADER: Final = 64 * 1024
 _DEFAULT_DIMS: Final = 384
 
 
@@ -89,31 +78,6 @@ class EmbeddingServerStats:
     """Texts of the largest request."""
 
 
-@dataclass(frozen=True, slots=True)
-class _EmbeddingRequest:
-    method: str
-    path: str
-    query: dict[str, list[str]]
-    headers: dict[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _EmbeddingReply:
-    status: int
-    body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
-
-    def encoded(self) -> bytes:
-        lines = [
-            f"HTTP/1.1 {self.status} {_REASONS[self.status]}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(self.body)}",
-            *(f"{name}: {value}" for name, value in self.headers.items()),
-        ]
-        return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
-
-
 class EmbeddingServer:
     """Serves on 127.0.0.1. ``key``, if given, is the bearer key it wants; ``delay`` the seconds it thinks."""
 
@@ -140,7 +104,7 @@ class EmbeddingServer:
         self._connections: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=_MAX_HEADER)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=MAX_HEADER)
 
     @property
     def base_url(self) -> str:
@@ -192,7 +156,7 @@ class EmbeddingServer:
             raise RuntimeError("connections are served in tasks")
         self._connections.add(task)
         try:
-            while request := await _read(reader):
+            while request := await read_request(reader):
                 answer = await self._answer(request)
                 if answer is None:
                     break
@@ -204,14 +168,14 @@ class EmbeddingServer:
             self._connections.discard(task)
             writer.close()
 
-    async def _answer(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
+    async def _answer(self, request: HttpRequest) -> HttpReply | None:
         """None hangs up."""
         if (request.method, request.path) == ("GET", "/stats"):
-            return _EmbeddingReply(200, orjson.dumps(asdict(self.stats)))
+            return HttpReply(200, orjson.dumps(asdict(self.stats)))
         if (request.method, request.path) == ("POST", "/misbehave"):
             plan = orjson.loads(request.body)
             self.misbehave(EmbeddingFault(plan.pop("kind")), **plan)
-            return _EmbeddingReply(200, b"{}")
+            return HttpReply(200, b"{}")
         embed = {
             "/v1/embedding/text": self._embed_as_nomic,
             "/v1/embedding/image": self._embed_images_as_nomic,
@@ -228,7 +192,7 @@ class EmbeddingServer:
         except (ValueError, KeyError, TypeError) as exc:  # not what the dialect asks for
             return _error(400, str(exc))
 
-    async def _embed(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
+    async def _embed(self, request: HttpRequest) -> HttpReply | None:
         payload = orjson.loads(request.body)
         if payload["model"] in self.gone:
             return _error(404, "The model does not exist")
@@ -242,7 +206,7 @@ class EmbeddingServer:
         self.stats.images += images
         return _good(self.vectors(texts, dims), range(len(texts)), payload["model"], _tokens(texts))
 
-    async def _embed_as_nomic(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
+    async def _embed_as_nomic(self, request: HttpRequest) -> HttpReply | None:
         payload = orjson.loads(request.body)
         texts, task = payload.get("texts"), payload.get("task_type")
         if not texts or task not in ("search_document", "search_query") or "model" not in payload:
@@ -250,13 +214,13 @@ class EmbeddingServer:
         self.tasks.append(task)
         return await self._answer_as_nomic(texts, payload.get("dimensionality", self.dims))
 
-    async def _embed_images_as_nomic(self, request: _EmbeddingRequest) -> _EmbeddingReply | None:
+    async def _embed_images_as_nomic(self, request: HttpRequest) -> HttpReply | None:
         seen, images = read_form(request.headers.get("content-type", ""), request.body, self._see)
         answer = await self._answer_as_nomic(seen, self.dims)
         self.stats.images += images
         return answer
 
-    async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> _EmbeddingReply | None:
+    async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> HttpReply | None:
         self.stats.requests += 1
         plan = self._next_plan(texts)
         if plan is None:
@@ -267,7 +231,7 @@ class EmbeddingServer:
             return answer
         # The fault of the one dialect, in the shape of the other; this parser reads and writes NaN.
         rows = [item["embedding"] for item in json.loads(answer.body)["data"]]
-        return _EmbeddingReply(200, json.dumps({"embeddings": rows, "usage": {}}).encode())
+        return HttpReply(200, json.dumps({"embeddings": rows, "usage": {}}).encode())
 
     def _next_plan(self, texts: Sequence[str]) -> EmbeddingFaultPlan | None:
         plan = self._plan
@@ -279,29 +243,29 @@ class EmbeddingServer:
 
     async def _misbehave(
         self, plan: EmbeddingFaultPlan, texts: Sequence[str], dims: int
-    ) -> _EmbeddingReply | None:
+    ) -> HttpReply | None:
         match plan.kind:
             case EmbeddingFault.RATE_LIMITED:
                 answer = _error(429, f"Rate limit reached for {self.key}")
-                return _EmbeddingReply(429, answer.body, {"Retry-After": plan.retry_after})
+                return HttpReply(429, answer.body, {"Retry-After": plan.retry_after})
             case EmbeddingFault.SERVER_ERROR:
                 return _error(500, f"The server had an error; called with {self.key}")
             case EmbeddingFault.OVERLOADED:
                 answer = _error(503, f"Overloaded; called with {self.key}")
-                return _EmbeddingReply(503, answer.body, {"Retry-After": plan.retry_after})
+                return HttpReply(503, answer.body, {"Retry-After": plan.retry_after})
             case EmbeddingFault.REFUSED:
                 return _error(400, f"This input cannot be embedded; called with {self.key}")
             case EmbeddingFault.NO_MODEL:
                 return _error(404, f"The model does not exist for {self.key}")
             case EmbeddingFault.REDIRECT:
-                return _EmbeddingReply(307, b"", {"Location": f"{self.base_url}/embeddings"})
+                return HttpReply(307, b"", {"Location": f"{self.base_url}/embeddings"})
             case EmbeddingFault.HUNG_UP:
                 return None
             case EmbeddingFault.SILENT:
                 await asyncio.Event().wait()
         return self._spoiled(plan.kind, self.vectors(texts, dims))
 
-    def _spoiled(self, kind: EmbeddingFault, vectors: Matrix) -> _EmbeddingReply:
+    def _spoiled(self, kind: EmbeddingFault, vectors: Matrix) -> HttpReply:
         """A good answer with one fault."""
         order = range(len(vectors))
         match kind:
@@ -314,21 +278,21 @@ class EmbeddingServer:
             case EmbeddingFault.ZERO:
                 return _good(np.zeros_like(vectors), order)
             case EmbeddingFault.HUGE:
-                return _EmbeddingReply(200, b'{"data": [' + b" " * 64 * 1024 * 1024)
+                return HttpReply(200, b'{"data": [' + b" " * 64 * 1024 * 1024)
             case EmbeddingFault.NOT_A_NUMBER:
                 whole = _good(np.full_like(vectors, 0.5), order).body
-                return _EmbeddingReply(200, whole.replace(b"0.5", b"NaN"))
-        return _EmbeddingReply(200, _good(vectors, order).body[:-20])
+                return HttpReply(200, whole.replace(b"0.5", b"NaN"))
+        return HttpReply(200, _good(vectors, order).body[:-20])
 
 
 def _tokens(texts: Sequence[str]) -> int:
     return sum(len(text.split()) for text in texts)
 
 
-def _good_of_nomic(vectors: Matrix, texts: Sequence[str]) -> _EmbeddingReply:
+def _good_of_nomic(vectors: Matrix, texts: Sequence[str]) -> HttpReply:
     usage = {"prompt_tokens": _tokens(texts), "total_tokens": _tokens(texts)}
     whole = {"embeddings": np.ascontiguousarray(vectors), "usage": usage, "model": "test"}
-    return _EmbeddingReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+    return HttpReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _width(model: str, default: int) -> int:
@@ -337,35 +301,18 @@ def _width(model: str, default: int) -> int:
     return int(width) if "@" in model and width.isdigit() else default
 
 
-def _good(
-    vectors: Matrix, order: Sequence[int], model: str = "test", tokens: int = 0
-) -> _EmbeddingReply:
+def _good(vectors: Matrix, order: Sequence[int], model: str = "test", tokens: int = 0) -> HttpReply:
     data = [
         {"object": "embedding", "index": index, "embedding": np.ascontiguousarray(vectors[index])}
         for index in order
     ]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     whole = {"object": "list", "data": data, "model": model, "usage": usage}
-    return _EmbeddingReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
+    return HttpReply(200, orjson.dumps(whole, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-def _error(status: int, message: str) -> _EmbeddingReply:
-    return _EmbeddingReply(status, orjson.dumps({"error": {"message": message, "type": "test"}}))
-
-
-async def _read(reader: asyncio.StreamReader) -> _EmbeddingRequest | None:
-    """The next request of a connection; None when the client has closed it."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError:
-        return None
-    first, *lines = head.decode("latin-1").strip().split("\r\n")
-    method, target, _ = first.split(" ")
-    pairs = (line.partition(":") for line in lines)
-    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    url = urlsplit(target)
-    return _EmbeddingRequest(method, url.path, parse_qs(url.query), headers, body)
+def _error(status: int, message: str) -> HttpReply:
+    return HttpReply(status, orjson.dumps({"error": {"message": message, "type": "test"}}))
 
 
 async def _main(arguments: Sequence[str]) -> None:

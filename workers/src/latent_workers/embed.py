@@ -51,14 +51,14 @@ class DocumentEmbedding:
         metrics: Metrics,
         read_picture: ReadPicture,
         *,
-        price_per_million: float = 0.0,
+        price_of: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
-        """``price_per_million``: price of a million tokens of the remote embedder."""
+        """``price_of`` returns the price of a million tokens of an embedder."""
         self._embedders = embedders
         self._db = db
         self._metrics = metrics
         self._read_picture = read_picture
-        self._price = price_per_million
+        self._price_of = price_of
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
         self._batchers: list[Batcher] = []
@@ -125,7 +125,7 @@ class DocumentEmbedding:
 
     async def _note(self, space: Space, job_id: JobId, texts: int, tokens: int) -> None:
         """Counted whatever the outcome of the job: the requests are paid for."""
-        usage = EmbedUsage(texts, tokens, tokens / A_MILLION * self._price)
+        usage = EmbedUsage(texts, tokens, tokens / A_MILLION * self._price_of(space.embedder))
         async with self._db.single() as conn:
             await embed_usage.add(
                 conn,

@@ -64,7 +64,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             stack.db,
             stack.metrics,
             picture_reader(stack),
-            price_per_million=settings.embed_price_per_million,
+            price_of=stack.embedders.price_of,
         )
         async with stack.db.reading() as conn:
             for name in await spaces.embedders(conn):

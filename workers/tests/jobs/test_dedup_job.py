@@ -164,6 +164,9 @@ def test_signatures_of_vectors_at_the_threshold_are_near_and_of_others_far() -> 
 
 
 class _Models:
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return EmbeddingModel("openai/test", "1", DIMS, 254)
 

@@ -169,6 +169,9 @@ class ModelLookup:
     ) -> Model:
         return Model(EmbeddingModel(name, "1", dims, window), vectors)
 
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.known[manifest.embedder].model
 

@@ -123,6 +123,9 @@ async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manif
     data = await export(harness)
     newer = type(harness.embedder.model)("openai/test", "2", DIMS, 128)
 
+    async def measure(self, manifest: Manifest) -> None:
+        """Of a local embedder there is nothing to ask."""
+
     def model_of(manifest: Manifest) -> EmbeddingModel:
         if manifest.embedder_version not in (None, newer.version):
             raise Invalid("embedder_version is '1', but the embedder has '2'")

@@ -8,6 +8,7 @@ LatentError
 ├── Conflict      409  it conflicts with stored data
 ├── TooLarge      413  over a stated limit
 ├── IngestFailed  422  the content cannot be ingested
+│   └── InputRefused   a model's server refuses one of the inputs of a request
 ├── RateLimited   429  too many requests
 │   └── LimitReached   the shared limit of a service
 ├── Unavailable   503  a backing service is not available; retry
@@ -136,6 +137,13 @@ class IngestFailed(LatentError):
 
     code = IssueCode.INGEST_FAIL
     status = 422
+
+
+class InputRefused(IngestFailed):
+    """A model's server refuses an input of the request; the others of the same request may be accepted without it."""
+
+    too_long: bool = False
+    """Whether the input is longer than the server accepts."""
 
 
 class RateLimited(LatentError):

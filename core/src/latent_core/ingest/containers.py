@@ -41,6 +41,11 @@ CONCURRENT_CHECKS = 8
 class ModelLookup(Protocol):
     """Returns the model of a manifest's embedder; ``Invalid`` names what the manifest lacks."""
 
+    async def measure(self, manifest: Manifest) -> None:
+        """Ask a remote embedder for its dimensions if the manifest leaves them open, before ``model_of`` and outside of
+        transactions."""
+        ...
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
 
@@ -60,6 +65,7 @@ async def create(
     request_id: str | None,
 ) -> Container:
     """Create the container, or nothing if its bucket or the vector engine fails. ``Conflict`` if the id is taken."""
+    await models.measure(manifest)
     model = models.model_of(manifest)
     async with db.transaction() as conn:
         if await containers.bucket(conn, manifest.id) is not None:

@@ -14,9 +14,8 @@ from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import is_local
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
-from latent_core.models.embedding.resolve import TEXTS_PER_MINUTE, EmbedderRegistry, is_served
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.refresh.lifecycle import manifest_after, require_same_space
-from latent_core.settings import Settings
 from latent_core.wire.refresh import (
     ModelView,
     RefreshPlan,
@@ -38,7 +37,6 @@ REPARSED: Final = (
 async def plan(
     db: Database,
     embedders: EmbedderRegistry,
-    settings: Settings,
     container: Container,
     request: RefreshRequest,
     golden_queries: int,
@@ -46,7 +44,9 @@ async def plan(
     """``Invalid`` if the embedder is not available, ``Conflict`` if the strategy cannot change to it."""
     if request.strategy is Strategy.INPLACE:
         require_same_space(container, request.to)
-    model = embedders.model_of(manifest_after(container, request))
+    target = manifest_after(container, request)
+    await embedders.measure(target)
+    model = embedders.model_of(target)
     async with db.transaction() as conn:
         costs = await refresh_sources.costs(
             conn, container.id, model.key, reads_images=model.reads_images
@@ -55,7 +55,7 @@ async def plan(
             conn, container.id, container.space.collection_id, TIMED_CHUNKS
         )
     texts, tokens = _to_embed(request, container.space, model, costs)
-    seconds, basis = await _speed(embedders, settings, container.id, model, sample, texts, tokens)
+    seconds, basis = await _speed(embedders, container.id, model, sample, texts, tokens)
     live = container.space
     return RefreshPlan(
         strategy=request.strategy,
@@ -66,7 +66,7 @@ async def plan(
         texts=texts,
         tokens=tokens,
         cached=costs.cached,
-        cost=_cost(model, tokens, settings.embed_price_per_million),
+        cost=_cost(model, tokens, embedders.price_of(model.embedder)),
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
@@ -102,7 +102,6 @@ def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:
 
 async def _speed(
     embedders: EmbedderRegistry,
-    settings: Settings,
     container_id: str,
     model: EmbeddingModel,
     sample: list[StoredText],
@@ -112,9 +111,9 @@ async def _speed(
     """Seconds of embedding, and the basis of the estimate."""
     if not texts:
         return 0.0, "nothing to embed"
-    if is_served(model.embedder):
-        rate = settings.embed_rate_limit_per_min or TEXTS_PER_MINUTE
-        note = f"the limit of {rate} texts a minute (LLC_EMBED_RATE_LIMIT_PER_MIN)"
+    if (limit := embedders.rate_of(model.embedder)) is not None:
+        rate, setting = limit
+        note = f"the limit of {rate} texts a minute ({setting})"
         return round(texts * 60.0 / rate, 1), note
     space = Space(SpaceId(0), container_id, model.embedder, model.version, model.dims)
     try:

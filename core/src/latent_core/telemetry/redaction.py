@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from latent_core.domain.errors import Invalid
 
 HIDDEN: Final = "********"
+BEARER: Final = "Authorization"
 RUN: Final = 8
 """A part of our own key with this length is hidden, even when the rest was escaped, masked or cut off."""
 _MAX_READ: Final = 4096
@@ -65,19 +66,23 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 class OwnKey:
-    """The bearer key of an external server: sent with each request, and removed from every text of that server."""
+    """The key of an external server: sent with each request, and removed from every text of that server."""
 
-    def __init__(self, key: SecretStr | None, setting: str) -> None:
-        """``Invalid`` when a header cannot hold it: the HTTP client's own error would show the key."""
+    def __init__(self, key: SecretStr | None, setting: str, header: str = BEARER) -> None:
+        """``Invalid`` when a header cannot hold it: the HTTP client's own error would show the key. ``header``: the one
+        that the server reads it from."""
         secret = key.get_secret_value().strip() if key is not None else ""
         if not (secret.isascii() and secret.isprintable()):
             raise Invalid(f"{setting} holds characters that cannot be sent: copy the key again")
         self._key = secret
+        self._header = header
         self._runs = {secret[at : at + RUN] for at in range(len(secret) - RUN + 1)}
 
     @property
     def header(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if not self._key:
+            return {}
+        return {self._header: f"Bearer {self._key}" if self._header == BEARER else self._key}
 
     def redacted_text(self, content: bytes) -> str:
         """The beginning of the server's text, in one line and without secrets."""

@@ -19,10 +19,12 @@ from latent_core.wire.containers import ContainerState
 class ArchiveModels(Protocol):
     """Finds the model of a manifest's embedder."""
 
+    async def measure(self, manifest: Manifest) -> None: ...
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
 
 
-def with_model(
+async def with_model(
     models: ArchiveModels, manifest: Manifest
 ) -> tuple[Manifest, EmbeddingModel, list[str]]:
     """The manifest with an available model, that model, and the pins that were dropped for it.
@@ -30,10 +32,12 @@ def with_model(
     A refresh pins the version of the installed model. A later release with another version must still restore the
     archive, so it drops the pins and embeds all texts again. An unknown model name is ``Invalid``.
     """
+    await models.measure(manifest)
     try:
         return manifest, models.model_of(manifest), []
     except Invalid:
         unpinned = manifest.model_copy(update={"embedder_version": None, "dims": None})
+        await models.measure(unpinned)
         model = models.model_of(unpinned)
         given_pins = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
         pins = [f"{key} {pinned}" for key, pinned in given_pins.items() if pinned is not None]

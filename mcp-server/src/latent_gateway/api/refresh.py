@@ -12,7 +12,7 @@ from fastapi import APIRouter, Response
 from latent_core.db.containers import Space
 from latent_core.domain.golden import GoldenSet
 from latent_core.eval.datasets import read_golden
-from latent_core.refresh.lifecycle import begin, note_before_rollback, rollback
+from latent_core.refresh.lifecycle import begin, manifest_after, note_before_rollback, rollback
 from latent_core.refresh.plan import plan
 from latent_core.runtime.failpoint import failpoint
 from latent_core.wire.refresh import (
@@ -70,9 +70,7 @@ async def refreshed(
     refresh_request = body.request()
     if body.dry_run:
         queries = len(golden.queries) if golden is not None else 0
-        planned = await plan(
-            stack.db, stack.embedders, settings, container, refresh_request, queries
-        )
+        planned = await plan(stack.db, stack.embedders, container, refresh_request, queries)
         return PlanAnswer(plan=planned)
     keep_days = (
         settings.refresh_keep_days
@@ -88,6 +86,8 @@ async def refreshed(
         keep_days=keep_days,
         golden=golden,
     )
+    if refresh_request.strategy is not Strategy.REPARSE:
+        await stack.embedders.measure(manifest_after(container, refresh_request))
     async with stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
         await stack.capacity.check(conn)

@@ -53,7 +53,9 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         if payload.merge:
             container, skipped_images = await _there(deps, payload, opening.header), []
         else:
-            manifest, model, unlike = import_container.with_model(deps.stack.embedders, manifest)
+            manifest, model, unlike = await import_container.with_model(
+                deps.stack.embedders, manifest
+            )
             container, payload = await _made(ctx, deps, manifest, model, payload, opening.header)
             skipped_images += unlike
         target = ImportTarget(

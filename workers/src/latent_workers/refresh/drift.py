@@ -67,9 +67,10 @@ async def drift(work: RefreshJob) -> None:
     """Sample, train, measure; then switch to the adapter. ``DriftRefused`` has the measurements."""
     if work.payload.to is None:
         raise Conflict("a drift refresh needs the new embedder")
-    model = work.deps.stack.embedders.model_of(
-        target_manifest(work.container.manifest, work.payload.to)
-    )
+    embedders = work.deps.stack.embedders
+    target = target_manifest(work.container.manifest, work.payload.to)
+    await embedders.measure(target)
+    model = embedders.model_of(target)
     way = work.payload.way or Way.QUERY
     begun = await _begun(work)
     if begun is not None:

@@ -30,15 +30,20 @@ def read_manifest(source: bytes | str, *, where: str = "manifest") -> Manifest:
     """The manifest written in YAML; ``where`` names it in errors."""
     if len(source) > MAX_MANIFEST_BYTES:
         raise Invalid(f"{where}: a manifest has at most {MAX_MANIFEST_BYTES} bytes")
+    data, lines = load_yaml(source, where)
+    return parse_manifest(data, where=where, lines=lines)
+
+
+def load_yaml(source: bytes | str, where: str) -> tuple[Any, dict[str, int]]:
+    """The content of a file, and the line of each dotted key; ``Invalid`` for broken YAML, aliases and duplicate keys."""
     try:
-        data, lines = _load(source, where)
+        return _load(source, where)
     except yaml.MarkedYAMLError as exc:
         raise Invalid(_marked(exc, where)) from exc
     except (yaml.YAMLError, ValueError) as exc:
         raise Invalid(f"{where}: is not YAML: {' '.join(str(exc).split())}") from exc
     except RecursionError as exc:
         raise Invalid(f"{where}: is nested too deeply") from exc
-    return parse_manifest(data, where=where, lines=lines)
 
 
 _NOT_DATES: Final = {

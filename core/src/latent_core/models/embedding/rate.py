@@ -121,7 +121,7 @@ class TextRate:
 def used_up(per_minute: int, seconds: float) -> LimitReached:
     return LimitReached(
         f"the embedder's limit of {per_minute} texts a minute is used up for {seconds:.0f} s:"
-        " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN",
+        " try again later, or raise LLC_EMBED_RATE_LIMIT_PER_MIN or the provider's rate",
         retry_after=seconds,
     )
 

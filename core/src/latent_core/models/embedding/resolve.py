@@ -2,10 +2,7 @@
 
 local, local-int8     all-MiniLM-L6-v2, in the process
 local:<folder>        a user's own model, in the process
-openai/<model>        at LLC_EMBED_BASE_URL, texts
-vllm/<model>          at LLC_EMBED_BASE_URL, texts and pictures
-jina/<model>          the same in Jina's dialect
-nomic/<model>         Nomic's own API: a text model, or a vision model and the text model of the same space
+<provider>/<model>    a model of a provider (``models.providers.registry``)
 
 The name also determines whether a model reads images, so this is a property of the embedding space.
 """
@@ -13,51 +10,25 @@ The name also determines whether a model reads images, so this is a property of 
 from __future__ import annotations
 
 import difflib
-import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from latent_core.db.containers import Space
-from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
-from latent_core.domain.manifest.model import (
-    JINA,
-    NOMIC,
-    OPENAI,
-    VLLM,
-    VLLM_WITHOUT_PREFIX,
-    Manifest,
-    reads_images,
-)
+from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
+from latent_core.domain.manifest.model import Manifest, is_local
 from latent_core.models.embedding import minilm, onnx_format
-from latent_core.models.embedding.api.nomic import NomicClient, NomicVisionClient
-from latent_core.models.embedding.api.openai import JinaClient, OpenAiEmbedder, VllmClient
-from latent_core.models.embedding.api.remote import (
-    QUERY_CONNECTIONS,
-    Breaker,
-    RemoteEmbedder,
-    RetryPolicy,
-)
-from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel
-from latent_core.models.embedding.port import Embedder, EmbeddingModel, prefixes_of
+from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.rate import Rate, TextRate
+from latent_core.models.providers.registry import ProviderModel, Providers
 from latent_core.settings import Settings
 
-TEXTS_PER_MINUTE: Final = 120
-CONNECTIONS: Final = RetryPolicy().requests + QUERY_CONNECTIONS
-FIRST_VERSION: Final = "1"
-"""Version of a remote model if the manifest has none: servers do not report it."""
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
-_SHAPES: Final = (
-    *_BUILT_IN,
-    "local:<folder>",
-    "openai/<model>",
-    "vllm/<model>",
-    "jina/<model>",
-    "nomic/<model>",
-)
+_SHAPES: Final = (*_BUILT_IN, "local:<folder>", "<provider>/<model>")
 
 
 class OfSpace(Protocol):
@@ -82,30 +53,50 @@ class EmbedderRegistry:
         models: Path,
         *,
         threads: int | None = None,
-        rate: Rate | None = None,
+        rates: Callable[[str, int], Rate] | None = None,
     ) -> None:
-        """``models`` is the folder of local models; ``threads`` the number of cores for documents; ``rate`` the limit
-        shared with other processes, by default one of this process."""
-        self._settings = settings
+        """``models`` is the folder of local models; ``threads`` the number of cores for documents; ``rates`` makes the
+        limit of a name and a number of texts per minute, shared with other processes; by default one of this process.
+        ``Invalid`` names what is wrong in the file of providers."""
         self._models = models
         self._threads = threads
-        # All models behind one key share its rate limit, and those at one address share a breaker.
-        self._rate = rate or TextRate(per_minute_of(settings))
-        self._breakers: dict[str, Breaker] = {}
+        self.providers = Providers.of(settings)
+        self._remote = RemoteEmbedders(rates or (lambda _, per_minute: TextRate(per_minute)))
         self._local: dict[str, LocalEmbedder] = {}
-        self._remote: dict[EmbeddingModel, RemoteEmbedder] = {}
         self._adapted: dict[int, AdaptedEmbedder] = {}
         self._adapters: Adapters | None = None
+        self._measured_dims: dict[str, int] = {}
+        """Of remote embedders whose manifest leaves them open, by name."""
 
     def keep_adapters_in(self, adapters: Adapters) -> None:
         """Set the source of drift adapters. Called once, when the stack is opened."""
         self._adapters = adapters
 
+    async def measure(self, manifest: Manifest) -> None:
+        """Ask a remote embedder for its dimensions if the manifest leaves them open, before ``model_of``. Call it
+        outside of transactions: it waits for the server."""
+        name = manifest.embedder
+        if manifest.dims is not None or name in self._measured_dims:
+            return
+        found = self.providers.embedding(name)
+        if found is None:
+            return
+        self._check_configured(name)
+        try:
+            self._measured_dims[name] = await self._remote.dims(found, _version(manifest, found))
+        except LatentError as exc:
+            raise type(exc)(
+                f"the dimensions of {name} are not known, since a short text could not be embedded: {exc.message}. Set"
+                " dims to use it without asking",
+                **exc.details,
+            ) from exc
+
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         """The model of a container with this manifest; ``Invalid`` names a key that does not fit."""
-        if _is_remote(manifest.embedder):
+        found = self.providers.embedding(manifest.embedder)
+        if found is not None:
             # It need not be reachable: keyword search works without it.
-            return self._remote_model(manifest)
+            return self._remote_model(manifest, found)
         model = self._open_local(manifest.embedder).model
         for key, pinned, installed in (
             ("embedder_version", manifest.embedder_version, model.version),
@@ -122,12 +113,11 @@ class EmbedderRegistry:
         """The embedder of the vectors of ``space``; ``Misconfigured`` when it is not available here."""
         if isinstance(space, Space) and space.is_adapted:
             return self._open_adapted(space)
-        if _is_remote(space.embedder):
-            self._check_reachable(space.embedder)
-            window = self._settings.embed_window
-            return self._open_remote(
-                remote_model(space.embedder, space.version, space.dims, window)
-            )
+        if not is_local(space.embedder):
+            self._check_configured(space.embedder)
+            if (found := self.providers.embedding(space.embedder)) is not None:
+                model = remote_model(space.embedder, space.version, space.dims, found.provider)
+                return self._remote.open(model, found)
         embedder = self._open_local(space.embedder)
         if (embedder.model.version, embedder.model.dims) != (space.version, space.dims):
             raise Misconfigured(
@@ -146,75 +136,39 @@ class EmbedderRegistry:
             )
         return self._adapted[space.adapter]
 
-    def _remote_model(self, manifest: Manifest) -> EmbeddingModel:
-        if manifest.dims is None:
+    def _remote_model(self, manifest: Manifest, found: ProviderModel) -> EmbeddingModel:
+        dims = manifest.dims or self._measured_dims.get(manifest.embedder)
+        if dims is None:
             raise Invalid(
-                f"dims: set the number of dimensions of {manifest.embedder}; the server does not report it"
+                f"dims: set the number of dimensions of {manifest.embedder}; its server was not asked for them"
             )
-        version = manifest.embedder_version or FIRST_VERSION
-        return remote_model(manifest.embedder, version, manifest.dims, self._settings.embed_window)
+        return remote_model(manifest.embedder, _version(manifest, found), dims, found.provider)
 
     def lacking(self, name: str) -> str | None:
-        """The setting that the remote embedder ``name`` needs, as a message; None when nothing is missing."""
-        if name.startswith(NOMIC):
-            pinned = self._settings.embed_api_key is None
-            return (
-                f"the embedder {name} uses Nomic's own API, which needs a key: set LLC_NOMIC_API_KEY"
-                if pinned
-                else None
-            )
-        if _is_remote(name) and not self._settings.embed_base_url:
-            return f"the embedder {name} is reached over HTTP: set LLC_EMBED_BASE_URL"
-        return None
+        """What the remote embedder ``name`` needs before it can be used, as a message; None when nothing is missing."""
+        if is_local(name):
+            return None
+        found = self.providers.find(name)
+        if found is None:
+            unknown = self.providers.unknown(name)
+            return f"the embedder {name} cannot be used: {unknown}" if unknown else None
+        missing = found.provider.missing()
+        return f"the embedder {name} {missing}" if missing else None
 
-    def _check_reachable(self, name: str) -> None:
+    def _check_configured(self, name: str) -> None:
         if (missing := self.lacking(name)) is not None:
             raise Misconfigured(missing)
 
-    def _open_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
-        if model not in self._remote:
-            self._remote[model] = self._made_remote(model)
-        return self._remote[model]
+    def price_of(self, name: str) -> float:
+        """Of a million tokens; 0 if it is local or not known."""
+        found = self.providers.find(name)
+        return found.provider.price if found else 0.0
 
-    def _made_remote(self, model: EmbeddingModel) -> RemoteEmbedder:
-        name = model.embedder
-        if name.startswith(NOMIC):
-            return self._of_nomic(model)
-        endpoint = EmbeddingEndpoint(
-            self._settings.embed_base_url or "",
-            self._settings.embed_api_key,
-            _bare(name),
-            model.dims,
-        )
-        breaker = self._breaker(endpoint)
-        if not model.reads_images:
-            return OpenAiEmbedder(model, endpoint, self._rate, breaker=breaker)
-        made = JinaClient if name.startswith(JINA) else VllmClient
-        client = made(endpoint, connections=CONNECTIONS)
-        prefixes = prefixes_of(endpoint.model)
-        return RemoteEmbedder(
-            model, client, self._rate, prefixes=prefixes, breaker=breaker, images=client
-        )
-
-    def _of_nomic(self, model: EmbeddingModel) -> RemoteEmbedder:
-        settings = self._settings
-        endpoint = EmbeddingEndpoint(
-            settings.nomic_base_url,
-            settings.embed_api_key,
-            model.embedder.removeprefix(NOMIC),
-            model.dims,
-            setting="LLC_NOMIC_BASE_URL",
-            key_setting="LLC_NOMIC_API_KEY",
-        )
-        breaker = self._breaker(endpoint)
-        if model.reads_images:
-            both = NomicVisionClient(endpoint, connections=CONNECTIONS)
-            return RemoteEmbedder(model, both, self._rate, breaker=breaker, images=both)
-        client = NomicClient(endpoint, connections=CONNECTIONS)
-        return RemoteEmbedder(model, client, self._rate, breaker=breaker)
-
-    def _breaker(self, endpoint: EmbeddingEndpoint) -> Breaker:
-        return self._breakers.setdefault(endpoint.base_url, Breaker())
+    def rate_of(self, name: str) -> tuple[int, str] | None:
+        """Texts per minute of a remote embedder, and the setting that says so; None if only its server limits it."""
+        found = self.providers.find(name)
+        rate = found.provider.per_minute(found.model) if found else None
+        return None if found is None or rate is None else (rate, found.provider.rate_setting)
 
     def _open_local(self, name: str) -> LocalEmbedder:
         if name not in self._local:
@@ -226,47 +180,16 @@ class EmbedderRegistry:
             return minilm.built_in(_BUILT_IN[name], self._models)
         if name.startswith(onnx_format.PREFIX):
             return onnx_format.from_folder(name)
+        unknown = self.providers.unknown(name)
         near = difflib.get_close_matches(name, _BUILT_IN, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_SHAPES)}"
-        raise Invalid(f"embedder '{name}' is not known; {hint}")
+        raise Invalid(f"embedder '{name}' is not known; {unknown or hint}")
 
     async def close(self) -> None:
         for local in self._local.values():
             await local.close()
-        for remote in self._remote.values():
-            await remote.close()
+        await self._remote.close()
 
 
-def per_minute_of(settings: Settings) -> int:
-    given = settings.embed_rate_limit_per_min
-    return TEXTS_PER_MINUTE if given is None else given
-
-
-def key_of_endpoint(settings: Settings) -> str:
-    """Name of the limit that all processes with this endpoint and key share: a hash that reveals neither."""
-    key = settings.embed_api_key.get_secret_value() if settings.embed_api_key else ""
-    return hashlib.sha256(f"{settings.embed_base_url}\0{key}".encode()).hexdigest()[:32]
-
-
-def remote_model(name: str, version: str, dims: int, window: int) -> EmbeddingModel:
-    return EmbeddingModel(name, version, dims, window, reads_images(name))
-
-
-def _bare(name: str) -> str:
-    """The model's name on its server: without the first prefix only, since the rest may look like another prefix."""
-    for prefix in (OPENAI, VLLM, JINA):
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
-    return name
-
-
-def is_served(name: str) -> bool:
-    """Whether ``name`` is reached at LLC_EMBED_BASE_URL."""
-    prefixes = (OPENAI, VLLM, JINA)
-    return name in VLLM_WITHOUT_PREFIX or any(
-        name.startswith(prefix) and name != prefix for prefix in prefixes
-    )
-
-
-def _is_remote(name: str) -> bool:
-    return is_served(name) or (name.startswith(NOMIC) and name != NOMIC)
+def _version(manifest: Manifest, found: ProviderModel) -> str:
+    return manifest.embedder_version or default_version(found.provider)

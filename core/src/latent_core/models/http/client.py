@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -41,6 +42,37 @@ def seconds_to_wait(header: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
+_PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_EPOCH: Final = 1e9
+"""A larger number is a date."""
+COUNTED: Final = ("requests", "tokens")
+"""What ``x-ratelimit-…`` headers count."""
+
+
+def _until_reset(header: str | None) -> float | None:
+    """Seconds of an ``x-ratelimit-reset-…`` header: ``6m0s``, ``12ms``, a number, or a date."""
+    if header is None:
+        return None
+    parts = _PARTS.findall(header)
+    if parts and "".join(number + unit for number, unit in parts) == header.strip():
+        return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    seconds = seconds_to_wait(header)
+    if seconds is not None and seconds > _EPOCH:
+        return max(0.0, seconds - datetime.now(UTC).timestamp())
+    return seconds
+
+
+def seconds_exhausted(headers: httpx.Headers) -> float | None:
+    """The delay that ``x-ratelimit-…`` headers ask for: until what has no remainder is reset; None if all have one."""
+    waits = [
+        _until_reset(headers.get(f"x-ratelimit-reset-{counted}"))
+        for counted in COUNTED
+        if headers.get(f"x-ratelimit-remaining-{counted}", "").strip() in ("0", "0.0")
+    ]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
 TRANSIENT: Final = frozenset({408, 409, 425})
 """Statuses below 500 after which the same request may succeed later."""
 
@@ -51,6 +83,8 @@ def transient_error(
     """The error of a response after which a retry may succeed; None if the request itself is refused."""
     status = response.status_code
     seconds = seconds_to_wait(response.headers.get("Retry-After"))
+    if seconds is None:
+        seconds = seconds_exhausted(response.headers)
     details = {} if seconds is None else {"retry_after": seconds}
     if status == 429:
         message = f"{name} limits requests (429): {reason}"
@@ -104,7 +138,7 @@ def connection_trouble(exc: httpx.HTTPError) -> str:
 
 
 class ModelHttpClient:
-    """POST requests to one address, without redirects and without proxies or credentials from the environment."""
+    """Requests to one address, without redirects and without proxies or credentials from the environment."""
 
     def __init__(
         self, server: ModelServer, *, connections: int, seconds: float | None = None
@@ -113,6 +147,8 @@ class ModelHttpClient:
         self._server = server
         self._seconds = seconds
         self._health = ServiceHealth()
+        self.headers = httpx.Headers()
+        """Of the last successful response."""
         self._headers = {"Accept-Encoding": "identity", **server.key.header}
         timeout = None if seconds is None else httpx.Timeout(seconds, connect=CONNECT_SECONDS)
         self._http = httpx.AsyncClient(
@@ -127,6 +163,10 @@ class ModelHttpClient:
         headers = {**self._headers, "Content-Type": "application/json"}
         url = self._server.url
         request = self._http.build_request("POST", url, content=body, headers=headers)
+        return await self._answer(request, max_bytes)
+
+    async def get_json(self, *, max_bytes: int) -> Any:
+        request = self._http.build_request("GET", self._server.url, headers=self._headers)
         return await self._answer(request, max_bytes)
 
     async def post_form(self, fields: dict[str, str], files: Files, *, max_bytes: int) -> Any:
@@ -167,11 +207,15 @@ class ModelHttpClient:
             content = await self._read(response, max_bytes)
         if response.status_code != 200:
             raise self._error(response, content)
+        self.headers = response.headers
         try:
             return _parsed(content)
         except (ValueError, RecursionError) as exc:
             name = self._server.name
-            raise UpstreamError(f"{name} sent a response that is not valid JSON: {exc}") from exc
+            why = (
+                _without_markup(content).decode("utf-8", "replace") if _PAGE.match(content) else exc
+            )
+            raise UpstreamError(f"{name} sent a response that is not valid JSON: {why}") from exc
 
     async def _read(self, response: httpx.Response, max_bytes: int) -> bytes:
         success = response.status_code == 200
@@ -186,9 +230,21 @@ class ModelHttpClient:
 
     def _error(self, response: httpx.Response, content: bytes) -> LatentError:
         server = self._server
-        reason = server.key.redacted_text(content)
+        reason = server.key.redacted_text(_without_markup(content))
         error = transient_error(server.name, response, reason, transient=server.transient)
         return error or server.refused(response.status_code, reason)
+
+
+_PAGE: Final = re.compile(rb"\s*<(?:!doctype\s+)?html\b", re.I)
+_TITLE: Final = re.compile(rb"<title[^>]*>([^<]{1,200})", re.I)
+
+
+def _without_markup(content: bytes) -> bytes:
+    """The title of an HTML page, as proxies send it; anything else as it is."""
+    if not _PAGE.match(content):
+        return content
+    title = _TITLE.search(content)
+    return b"an HTML page" + (b" titled " + title[1].strip() if title else b"")
 
 
 def _parsed(content: bytes) -> Any:

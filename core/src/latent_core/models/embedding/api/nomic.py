@@ -1,7 +1,7 @@
-"""Nomic's own API: ``POST {base}/v1/embedding/text`` and ``/image``.
+"""Pictures at Nomic's own API: ``POST {base}/v1/embedding/image``.
 
-The request names the task, and the server adds its prefixes. A vision model shares the space of the text model of
-the same version: ``nomic-embed-vision-v1.5`` sends its texts to ``nomic-embed-text-v1.5``.
+A vision model shares the space of the text model of the same version: ``nomic-embed-vision-v1.5`` sends its texts to
+``nomic-embed-text-v1.5``.
 """
 
 from __future__ import annotations
@@ -10,64 +10,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from typing_extensions import override
+
 from latent_core.domain.manifest.model import VISION
+from latent_core.models.embedding.api.dialects import TextClient, plain
 from latent_core.models.embedding.api.wire import (
     EmbeddingEndpoint,
     EmbeddingResponse,
     EmbeddingWire,
     answered,
-    listed,
 )
 from latent_core.models.embedding.picture import media_type
+from latent_core.models.providers.entry import Kind
 
-DOCUMENT: Final = "search_document"
-QUERY: Final = "search_query"
 IMAGES: Final = 8
-_DIALECT: Final = "Nomic's dialect"
+_VECTORS: Final = plain("Nomic's dialect", "embeddings")
 
 
-class NomicClient:
-    def __init__(self, endpoint: EmbeddingEndpoint, *, connections: int) -> None:
-        self._wire = EmbeddingWire(endpoint, "/v1/embedding/text", connections=connections)
-
-    @property
-    def name(self) -> str:
-        return self._wire.name
-
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> EmbeddingResponse:
-        request = {
-            "texts": list(texts),
-            "model": self._wire.endpoint.model,
-            "task_type": QUERY if query else DOCUMENT,
-            "dimensionality": self._wire.endpoint.dims,
-            # Chunks are cut to fit the window; the mean of a longer text's parts would be a poor vector.
-            "long_text_mode": "truncate",
-        }
-        answer = await self._wire.ask(request, len(texts))
-        return answered(
-            self._wire, answer, listed(self._wire, answer, "embeddings", len(texts), _DIALECT)
-        )
-
-    async def close(self) -> None:
-        await self._wire.close()
-
-
-class NomicVisionClient:
+class NomicVisionClient(TextClient):
     """Sends pictures to a vision model, and texts to its text model."""
 
     images_a_request = IMAGES
 
     def __init__(self, endpoint: EmbeddingEndpoint, *, connections: int) -> None:
         twin = replace(endpoint, model=endpoint.model.replace(VISION, "-text-"))
-        self._texts = NomicClient(twin, connections=connections)
-        self._wire = EmbeddingWire(endpoint, "/v1/embedding/image", connections=connections)
+        super().__init__(Kind.NOMIC, twin, connections=connections)
+        self._images = EmbeddingWire(
+            endpoint, "/v1/embedding/image", connections=connections, own_api=True
+        )
 
     @property
+    @override
     def name(self) -> str:
-        return self._wire.name
-
-    async def embed(self, texts: Sequence[str], *, query: bool = False) -> EmbeddingResponse:
-        return await self._texts.embed(texts, query=query)
+        return self._images.name
 
     async def embed_images(self, images: Sequence[bytes]) -> EmbeddingResponse:
         files = [
@@ -75,10 +50,12 @@ class NomicVisionClient:
             for place, image in enumerate(images)
             for kind in (media_type(image),)
         ]
-        answer = await self._wire.ask_form({"model": self._wire.endpoint.model}, files, len(images))
-        vectors = listed(self._wire, answer, "embeddings", len(images), _DIALECT)
-        return answered(self._wire, answer, vectors)
+        answer = await self._images.ask_form(
+            {"model": self._images.endpoint.model}, files, len(images)
+        )
+        return answered(self._images, answer, _VECTORS(self._images, answer, len(images)))
 
+    @override
     async def close(self) -> None:
-        await self._wire.close()
-        await self._texts.close()
+        await super().close()
+        await self._images.close()

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from latent_core.domain.errors import (
+    InputRefused,
     LatentError,
     Misconfigured,
     RateLimited,
@@ -21,10 +22,19 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.vector_types import Matrix, Vector
+from latent_core.models.embedding.api.window import (
+    MAX_HALVINGS,
+    cut_texts,
+    halves,
+    is_cut,
+    mean_rows,
+    with_another_end,
+)
 from latent_core.models.embedding.api.wire import DialectClient, ImageClient
 from latent_core.models.embedding.port import NONE, EmbeddingModel, Prefixes, no_images
 from latent_core.models.embedding.rate import CostEstimate, Rate
 from latent_core.models.embedding.tokens import PieceTokenizer
+from latent_core.models.providers.facts import UNKNOWN, ServerFacts
 from latent_core.runtime.tasks import all_or_first_failure
 
 FAILURES: Final = 5
@@ -135,9 +145,11 @@ class RemoteEmbedder:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         jitter: Callable[[float, float], float] = random.uniform,
         images: ImageClient | None = None,
+        facts: Callable[[], Awaitable[ServerFacts]] | None = None,
     ) -> None:
         """``rate`` is shared by all users of the same key; ``jitter(a, b)`` returns a number between them;
-        ``images`` is the same client if its dialect supports pictures."""
+        ``images`` is the same client if its dialect supports pictures; ``facts`` reads what the server reports about
+        its model."""
         self._model = model
         self._client = client
         self._images = images
@@ -150,6 +162,10 @@ class RemoteEmbedder:
         self._tokenizer = PieceTokenizer()
         self._free = asyncio.Semaphore(retry_policy.requests)
         self._bill = CostEstimate()
+        self._read_facts = facts
+        self._facts = UNKNOWN
+        self._cuts: bool | None = None
+        """Whether the server cuts long texts without an error; None until a long text was embedded."""
 
     @property
     def model(self) -> EmbeddingModel:
@@ -161,7 +177,8 @@ class RemoteEmbedder:
 
     @property
     def texts_a_request(self) -> int:
-        return min(self._retry_policy.texts, self._rate.burst)
+        reported = self._facts.max_texts or self._client.max_texts
+        return min(self._retry_policy.texts, reported, self._rate.burst)
 
     @property
     def images_a_request(self) -> int:
@@ -180,10 +197,68 @@ class RemoteEmbedder:
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        def send(part: slice) -> Send:
-            return partial(self._send_texts, texts[part])
+        """A text that is longer than the server reads is sent in parts; its row is their mean."""
+        await self._learn()
+        parts = cut_texts(texts, self._tokenizer, self._facts.window)
+        flat = texts if parts is None else [piece for pieces in parts for piece in pieces]
 
-        return await self._side_by_side(self._parts(texts), send, len(texts))
+        def send(part: slice) -> Send:
+            return partial(self._send_documents, flat[part])
+
+        rows = await self._side_by_side(self._parts(flat), send, len(flat))
+        await self._check_truncation(flat, rows)
+        return rows if parts is None else mean_rows(rows, parts, self._tokenizer, self._client.name)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with all vectors of the server, and what to do; None if nothing is known to be."""
+        if not self._cuts:
+            return None
+        return (
+            f"{self._client.name} cuts long texts without an error: the end of a chunk is missing from its vector."
+            f" `latent models test {self._model.embedder}` measures how many tokens it reads: set that as window"
+        )
+
+    async def _learn(self) -> None:
+        """Read once what the server reports. An embedder works without; its requests say why a server fails."""
+        if self._read_facts is None:
+            return
+        read, self._read_facts = self._read_facts, None
+        try:
+            self._facts = await read()
+        except LatentError:
+            self._read_facts = read  # the server may be reachable later
+
+    async def _send_documents(self, texts: Sequence[str], depth: int = MAX_HALVINGS) -> Matrix:
+        """One request; a single text that is refused for its length is sent in two halves."""
+        try:
+            return await self._send_texts(texts)
+        except InputRefused as exc:
+            if len(texts) > 1 or not exc.too_long or not depth:
+                raise
+            parts = halves(texts[0], self._tokenizer)
+            if len(parts) < 2:
+                raise
+        rows = [await self._send_documents([part], depth - 1) for part in parts]
+        return mean_rows(np.concatenate(rows), [parts], self._tokenizer, self._client.name)
+
+    async def _check_truncation(self, texts: Sequence[str], rows: Matrix) -> None:
+        """Once, for the first long text: its vector with another end must differ."""
+        if self._cuts is not None:
+            return
+        counts = self._tokenizer.count(texts)
+        longest = max(range(len(texts)), key=counts.__getitem__, default=None)
+        if longest is None or counts[longest] < self._model.window // 2:
+            return
+        self._cuts = False
+        other = with_another_end(texts[longest], self._tokenizer)
+        try:
+            await self._rate.take(1, within=self._retry_policy.query_wait_seconds)
+            changed = await self._send_texts([other])
+        except LatentError:
+            self._cuts = None  # it is checked with a later text
+            return
+        self._cuts = is_cut(rows[longest], changed[0])
 
     async def embed_query_image(self, image: bytes) -> Vector:
         send = partial(self._send_images, self._image_client(), [image])
@@ -209,14 +284,16 @@ class RemoteEmbedder:
 
     async def _send_texts(self, texts: Sequence[str], *, query: bool = False) -> Matrix:
         prefixed = self._prefixes.put(texts, query=query)
-        rows, tokens = await self._client.embed(prefixed, query=query)
-        self._bill.add_texts(sum(self._tokenizer.count(texts)), tokens)
-        return rows
+        answer = await self._client.embed(prefixed, query=query)
+        self._bill.add_texts(sum(self._tokenizer.count(texts)), answer.tokens)
+        if answer.pause:
+            await self._rate.pause(min(answer.pause, MAX_REQUESTED_WAIT_SECONDS))
+        return answer.rows
 
     async def _send_images(self, client: ImageClient, images: Sequence[bytes]) -> Matrix:
-        rows, tokens = await client.embed_images(images)
-        self._bill.add_images(len(images), tokens)
-        return rows
+        answer = await client.embed_images(images)
+        self._bill.add_images(len(images), answer.tokens)
+        return answer.rows
 
     async def _side_by_side(
         self, parts: Iterable[slice], send: Callable[[slice], Send], total: int

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-import httpx
 import numpy as np
 import orjson
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
     IngestFailed,
-    Invalid,
+    InputRefused,
     LatentError,
     Misconfigured,
 )
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
-from latent_core.models.http.client import Files, ModelHttpClient, ModelServer
-from latent_core.telemetry.redaction import OwnKey
+from latent_core.models.http.address import below_root, in_version_1, parsed_address
+from latent_core.models.http.client import (
+    Files,
+    ModelHttpClient,
+    ModelServer,
+    seconds_exhausted,
+)
+from latent_core.telemetry.redaction import BEARER, OwnKey
 
 BYTES_PER_NUMBER: Final = 40
 """Upper bound for a number and its white space in a response."""
@@ -33,6 +38,12 @@ _MODEL_UNKNOWN: Final = re.compile(
     re.I,
 )
 """Text of servers that do not answer 404 for an unknown model."""
+_TOO_LONG: Final = re.compile(
+    r"too (?:long|large|many tokens)|maximum|exceed|context|must have less|token", re.I
+)
+"""Text of servers that refuse an input for its length."""
+_NO_ROUTE: Final = frozenset({404, 405})
+MAX_DIMS: Final = 65_536
 
 Rows = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -44,29 +55,38 @@ class EmbeddingEndpoint:
     base_url: str
     api_key: SecretStr | None
     model: str
-    dims: int
+    dims: int | None
+    """None: any, all rows alike."""
     seconds: float = 60.0
     """Deadline of a request, to the last byte of its response."""
     setting: str = "LLC_EMBED_BASE_URL"
     """The setting of the address."""
     key_setting: str = "LLC_EMBED_API_KEY"
+    key_header: str = BEARER
 
 
 class EmbeddingWire:
     """Requests to one path of one endpoint."""
 
-    def __init__(self, endpoint: EmbeddingEndpoint, path: str, *, connections: int) -> None:
+    def __init__(
+        self, endpoint: EmbeddingEndpoint, path: str, *, connections: int, own_api: bool = False
+    ) -> None:
+        """``own_api``: ``path`` has the version of the API; else the API is in the style of OpenAI."""
         self.endpoint = endpoint
-        url = _url(endpoint, path)
-        self.name = f"the embedder {endpoint.model} at {url.host}"
-        server = ModelServer(
-            name=self.name,
-            url=url,
-            key=OwnKey(endpoint.api_key, endpoint.key_setting),
-            refused=self._refused,
-            too_long=self._too_long,
-        )
-        self._http = ModelHttpClient(server, connections=connections, seconds=endpoint.seconds)
+        base = parsed_address(endpoint.base_url, endpoint.setting)
+        self.name = f"the embedder {endpoint.model} at {base.host}"
+        key = OwnKey(endpoint.api_key, endpoint.key_setting, endpoint.key_header)
+        places = [below_root(base, path)] if own_api else in_version_1(base, path)
+        self._places = [
+            ModelHttpClient(
+                ModelServer(self.name, url, key, self._refused, self._too_long),
+                connections=connections,
+                seconds=endpoint.seconds,
+            )
+            for url in places
+        ]
+        """Where the path may be; the first that answers is kept."""
+        self._known = len(places) == 1
 
     async def ask(self, request: dict[str, Any], count: int) -> Any:
         """The JSON response to ``request``, which asks for ``count`` vectors.
@@ -74,8 +94,31 @@ class EmbeddingWire:
         ``RateLimited``, ``Unavailable`` and ``UpstreamTimeout`` are transient; ``IngestFailed`` and ``Misconfigured``
         are permanent.
         """
-        body = orjson.dumps(request)
-        return await self._http.post_json(body, max_bytes=self._max_bytes(count))
+        body, max_bytes = orjson.dumps(request), self._max_bytes(count)
+        if not self._known:
+            return await self._first_answer(body, max_bytes)
+        return await self._http.post_json(body, max_bytes=max_bytes)
+
+    async def _first_answer(self, body: bytes, max_bytes: int) -> Any:
+        """The answer of the first place that has the path; the first refusal if none has."""
+        refusal: Misconfigured | None = None
+        for place in list(self._places):
+            try:
+                answer = await place.post_json(body, max_bytes=max_bytes)
+            except Misconfigured as exc:
+                if exc.details.get("upstream_status") not in _NO_ROUTE:
+                    raise
+                refusal = refusal or exc
+            else:
+                self._places.remove(place)
+                self._places.insert(0, place)
+                self._known = True
+                return answer
+        raise refusal or RuntimeError("an endpoint has no address")
+
+    @property
+    def _http(self) -> ModelHttpClient:
+        return self._places[0]
 
     async def ask_form(self, fields: dict[str, str], files: Files, count: int) -> Any:
         """Like ``ask``, for a form with files."""
@@ -83,30 +126,46 @@ class EmbeddingWire:
 
     def rows(self, vectors: Sequence[Any]) -> Rows:
         """``vectors`` of a response as numbers, checked against the manifest's dims."""
-        rows = np.empty((len(vectors), self.endpoint.dims), np.float64)
+        dims = self.endpoint.dims
+        if dims is None:
+            dims = len(vectors[0]) if vectors and isinstance(vectors[0], list) else 0
+        rows = np.empty((len(vectors), dims), np.float64)
         for place, vector in enumerate(vectors):
-            rows[place] = self._row(vector)
+            rows[place] = self._row(vector, dims)
         return rows
 
+    def seconds_to_pause(self) -> float:
+        """The delay that the last successful response asks for: its headers say that the limit is used up."""
+        return seconds_exhausted(self._http.headers) or 0.0
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Of the last successful response."""
+        return self._http.headers
+
     async def close(self) -> None:
-        await self._http.close()
+        for place in self._places:
+            await place.close()
 
     def _max_bytes(self, count: int) -> int:
-        return BYTES_AROUND + count * (self.endpoint.dims * BYTES_PER_NUMBER + BYTES_AROUND)
+        dims = self.endpoint.dims or MAX_DIMS
+        return BYTES_AROUND + count * (dims * BYTES_PER_NUMBER + BYTES_AROUND)
 
     def _too_long(self, max_bytes: int) -> LatentError:
         return IngestFailed(
-            f"{self.name} sends more than {max_bytes} bytes, too many for {self.endpoint.dims} dimensions:"
+            f"{self.name} sends more than {max_bytes} bytes, too many for {self.endpoint.dims or MAX_DIMS} dimensions:"
             " check the container's dims and the embedder"
         )
 
     def _refused(self, status: int, answer_text: str) -> LatentError:
         """The error of a permanent refusal."""
         if status in _UNUSABLE_TEXT and not _MODEL_UNKNOWN.search(answer_text):
-            return IngestFailed(
+            refusal = InputRefused(
                 f"{self.name} refuses this input ({status}): {answer_text}",
                 upstream_status=status,
             )
+            refusal.too_long = status == 413 or _TOO_LONG.search(answer_text) is not None
+            return refusal
         setting, remedy = self._remedy(status)
         return Misconfigured(
             f"{self.name} is misconfigured here: it refuses the request ({status}): {answer_text}; {remedy}, restart, and"
@@ -126,8 +185,7 @@ class EmbeddingWire:
             return address, f"check {address}, and that it serves the model '{self.endpoint.model}'"
         return address, f"check {address} and the container's embedder"
 
-    def _row(self, vector: Any) -> Rows:
-        dims = self.endpoint.dims
+    def _row(self, vector: Any, dims: int) -> Rows:
         if not isinstance(vector, list):
             raise IngestFailed(f"{self.name} returned an embedding that is not a list of numbers")
         if len(vector) != dims:
@@ -148,33 +206,21 @@ class EmbeddingWire:
         return row
 
 
-def reported_tokens(answer: Any) -> int:
-    """Tokens that the response reports; 0 if it reports none."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    total_tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
-    return total_tokens if isinstance(total_tokens, int) and total_tokens > 0 else 0
-
-
-def _url(endpoint: EmbeddingEndpoint, path: str) -> httpx.URL:
-    try:
-        url = httpx.URL(endpoint.base_url)
-    except httpx.InvalidURL as exc:
-        raise Invalid(f"{endpoint.setting} cannot be read: {exc}") from exc
-    if url.scheme not in ("http", "https") or not url.host:
-        raise Invalid(f"{endpoint.setting} must be an http:// or https:// address")
-    return url.copy_with(path=url.path.rstrip("/") + path)
-
-
 class EmbeddingResponse(NamedTuple):
     rows: Matrix
     """Unit vectors, in the order of the inputs."""
     tokens: int
     """Tokens that the server reports; 0 if it reports none."""
+    pause: float = 0.0
+    """Seconds until the next request, because the server's limit is used up."""
 
 
 class DialectClient(Protocol):
     """One dialect at one endpoint. ``RateLimited`` and ``Unavailable`` are transient; ``IngestFailed`` and
     ``Invalid`` are permanent."""
+
+    max_texts: int
+    """Per request."""
 
     @property
     def name(self) -> str: ...
@@ -192,17 +238,36 @@ class ImageClient(DialectClient, Protocol):
     async def embed_images(self, images: Sequence[bytes]) -> EmbeddingResponse: ...
 
 
+def reported_tokens(answer: Any) -> int:
+    """Tokens that the response reports; 0 if it reports none."""
+    for path in _TOKENS:
+        found = answer
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, int) and found > 0:
+            return found
+    return 0
+
+
+_TOKENS: Final = (
+    ("usage", "total_tokens"),
+    ("prompt_eval_count",),  # Ollama
+    ("meta", "billed_units", "input_tokens"),  # Cohere
+    ("usageMetadata", "promptTokenCount"),  # Gemini
+)
+
+
 def answered(wire: EmbeddingWire, answer: Any, vectors: Sequence[Any]) -> EmbeddingResponse:
     """``vectors`` of a response, checked against the manifest's dims and scaled to unit length."""
-    return EmbeddingResponse(unit_rows(wire.rows(vectors), wire.name), reported_tokens(answer))
+    rows = unit_rows(wire.rows(vectors), wire.name)
+    return EmbeddingResponse(rows, reported_tokens(answer), wire.seconds_to_pause())
 
 
-def listed(wire: EmbeddingWire, answer: Any, key: str, expected: int, dialect: str) -> list[Any]:
-    """The list under ``key`` of a response, with ``expected`` items."""
-    items = answer.get(key) if isinstance(answer, dict) else None
+def listed(wire: EmbeddingWire, items: Any, expected: int, dialect: str, where: str) -> list[Any]:
+    """``items`` of a response, if they are a list of ``expected`` items."""
     if not isinstance(items, list):
         raise IngestFailed(
-            f"{wire.name} does not speak {dialect}: its response has no list '{key}'"
+            f"{wire.name} does not speak {dialect}: its response has no list '{where}'"
         )
     if len(items) != expected:
         raise IngestFailed(f"{wire.name} returned {len(items)} vectors for {expected} texts")

@@ -1,0 +1,138 @@
+"""Opens embedders of providers, once per process. All models behind one key share its limit, and those at one address
+a breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from latent_core.domain.manifest.model import reads_images
+from latent_core.models.embedding.api.dialects import TextClient
+from latent_core.models.embedding.api.nomic import NomicVisionClient
+from latent_core.models.embedding.api.pictures import JinaClient, VllmClient
+from latent_core.models.embedding.api.remote import (
+    QUERY_CONNECTIONS,
+    Breaker,
+    RemoteEmbedder,
+    RetryPolicy,
+)
+from latent_core.models.embedding.api.wire import DialectClient, EmbeddingEndpoint, ImageClient
+from latent_core.models.embedding.port import NONE, EmbeddingModel, prefixes_of
+from latent_core.models.embedding.rate import Rate
+from latent_core.models.providers.entry import Kind
+from latent_core.models.providers.facts import server_facts
+from latent_core.models.providers.registry import UNLIMITED, Provider, ProviderModel
+from latent_core.telemetry.redaction import BEARER
+
+FIRST_VERSION: Final = "1"
+"""Version of a remote model if the manifest has none: servers do not report it."""
+WITH_TASK: Final = "2"
+"""The same for Jina's models, which were not told about documents and queries in version 1."""
+_REPORTS: Final = frozenset({Kind.OLLAMA, Kind.VLLM, Kind.TEI})
+_ADDS_PREFIXES: Final = frozenset({Kind.JINA, Kind.NOMIC, Kind.VOYAGE, Kind.COHERE, Kind.GEMINI})
+"""Kinds that are told the input type; for others we add the prefixes of the model."""
+PROBE_TEXT: Final = "a test"
+_KEY_HEADERS: Final = {Kind.GEMINI: "x-goog-api-key", Kind.ANTHROPIC: "x-api-key"}
+
+
+def default_version(provider: Provider) -> str:
+    return WITH_TASK if provider.kind is Kind.JINA else FIRST_VERSION
+
+
+def remote_model(name: str, version: str, dims: int, provider: Provider) -> EmbeddingModel:
+    return EmbeddingModel(name, version, dims, provider.window, reads_images(name))
+
+
+def endpoint_of(found: ProviderModel, dims: int | None) -> EmbeddingEndpoint:
+    provider = found.provider
+    return EmbeddingEndpoint(
+        provider.base_url or "",
+        provider.secret(),
+        found.model,
+        dims,
+        setting=provider.address_setting,
+        key_setting=provider.key_setting,
+        key_header=_KEY_HEADERS.get(provider.kind, BEARER),
+    )
+
+
+def text_client(
+    found: ProviderModel, dims: int | None, version: str, connections: int
+) -> TextClient:
+    return TextClient(
+        found.provider.kind,
+        endpoint_of(found, dims),
+        connections=connections,
+        options=found.provider.options,
+        task=version != FIRST_VERSION,
+    )
+
+
+class RemoteEmbedders:
+    def __init__(self, rates: Callable[[str, int], Rate]) -> None:
+        """``rates`` makes the limit of a name and a number of texts per minute."""
+        self._make_rate = rates
+        self._rates: dict[str, Rate] = {}
+        self._breakers: dict[str, Breaker] = {}
+        self._open: dict[EmbeddingModel, RemoteEmbedder] = {}
+
+    def open(self, model: EmbeddingModel, found: ProviderModel) -> RemoteEmbedder:
+        if model not in self._open:
+            self._open[model] = self._made(model, found)
+        return self._open[model]
+
+    async def dims(self, found: ProviderModel, version: str) -> int:
+        """The dimensions of the answer to one short text."""
+        client = text_client(found, None, version, 1)
+        try:
+            answer = await client.embed([PROBE_TEXT])
+        finally:
+            await client.close()
+        return int(answer.rows.shape[1])
+
+    def _made(self, model: EmbeddingModel, found: ProviderModel) -> RemoteEmbedder:
+        provider = found.provider
+        policy = RetryPolicy()
+        if provider.concurrency is not None:
+            policy = RetryPolicy(requests=provider.concurrency)
+        client, images = _clients(model, found, policy.requests + QUERY_CONNECTIONS)
+        kind = provider.kind
+        return RemoteEmbedder(
+            model,
+            client,
+            self._rate(found),
+            retry_policy=policy,
+            prefixes=NONE if kind in _ADDS_PREFIXES else prefixes_of(found.model),
+            breaker=self._breakers.setdefault(provider.base_url or "", Breaker()),
+            images=images,
+            facts=partial(server_facts, provider, found.model) if kind in _REPORTS else None,
+        )
+
+    def _rate(self, found: ProviderModel) -> Rate:
+        per_minute = found.provider.per_minute(found.model) or UNLIMITED
+        name = found.provider.limit_name(per_minute)
+        if name not in self._rates:
+            self._rates[name] = self._make_rate(name, per_minute)
+        return self._rates[name]
+
+    async def close(self) -> None:
+        for embedder in self._open.values():
+            await embedder.close()
+
+
+def _clients(
+    model: EmbeddingModel, found: ProviderModel, connections: int
+) -> tuple[DialectClient, ImageClient | None]:
+    if not model.reads_images:
+        return text_client(found, model.dims, model.version, connections), None
+    endpoint = endpoint_of(found, model.dims)
+    match found.provider.kind:
+        case Kind.NOMIC:
+            both: ImageClient = NomicVisionClient(endpoint, connections=connections)
+        case Kind.JINA:
+            task = model.version != FIRST_VERSION
+            both = JinaClient(endpoint, connections=connections, task=task)
+        case _:
+            both = VllmClient(endpoint, connections=connections)
+    return both, both
