@@ -77,9 +77,9 @@ def manifest(embedder: str = f"work/{MODEL}", **given: Any) -> Manifest:
 
 async def opened(registry: EmbedderRegistry, **given: Any) -> RemoteEmbedder:
     """The embedder of a new container."""
-    wanted_manifest = manifest(**given)
-    await registry.measure(wanted_manifest)
-    embedder = registry.for_space(registry.model_of(wanted_manifest))
+    chosen = manifest(**given)
+    await registry.measure(chosen)
+    embedder = registry.for_space(registry.model_of(chosen))
     assert isinstance(embedder, RemoteEmbedder)
     return embedder
 
@@ -536,9 +536,9 @@ class TestLongTexts:
                 assert embedder.texts_a_request == 8
             await embedder.close()
 
-    @pytest.mark.parametrize(("truncates", "told"), [(True, True), (False, False)])
+    @pytest.mark.parametrize(("truncates", "reported"), [(True, True), (False, False)])
     async def test_a_server_that_cuts_silently_is_known_after_one_long_text(
-        self, truncates: bool, told: bool
+        self, truncates: bool, reported: bool
     ) -> None:
         window = 120 if truncates else 100_000
         async with ProviderServer(
@@ -548,7 +548,7 @@ class TestLongTexts:
             await embedder.embed_documents(["short"])
             assert (embedder.trouble, len(server.requests)) == (None, 1)
             await embedder.embed_documents([self.long(300), "short"])
-            assert (embedder.trouble is not None) is told
+            assert (embedder.trouble is not None) is reported
             assert len(server.requests) == 3
             await embedder.embed_documents([self.long(300)])
             assert len(server.requests) == 4

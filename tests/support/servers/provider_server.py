@@ -328,10 +328,10 @@ class ProviderServer:
     def _embedded(self, original: Original, request: HttpRequest) -> HttpReply:
         body = orjson.loads(request.body)
         self.calls.append((request.path, body))
-        wanted_texts = original.read(body, request.path)
-        self.requests.append(wanted_texts)
-        texts = self._fitting(original, wanted_texts)
-        dims = self.dims if wanted_texts.dims is None else wanted_texts.dims
+        texts_request = original.read(body, request.path)
+        self.requests.append(texts_request)
+        texts = self._fitting(original, texts_request)
+        dims = self.dims if texts_request.dims is None else texts_request.dims
         if dims > self.dims:
             raise RefusalError(400, {"error": {"message": f"dimensions must be <= {self.dims}"}})
         rows = self.vectors(texts)[:, :dims].tolist()

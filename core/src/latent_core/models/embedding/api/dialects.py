@@ -1,7 +1,7 @@
 """Embeddings of texts in each dialect: what a request looks like, and where its vectors are in the response.
 
-Input types (document or query) are set where the API has them. Where it can refuse an input that is too long instead of
-cutting it, it is told to.
+Input types (document or query) are set where the API has them. Where the API can refuse an input that is too
+long instead of cutting it, requests ask for that.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ def _nomic(model: str, texts: Sequence[str], query: bool) -> dict[str, Any]:
 
 def _jina(model: str, texts: Sequence[str], query: bool) -> dict[str, Any]:
     task = _jina_task(model)
-    asked: dict[str, Any] = {"model": model, "input": [{"text": text} for text in texts]}
-    return asked if task is None else {**asked, "task": f"{task}.{'query' if query else 'passage'}"}
+    body: dict[str, Any] = {"model": model, "input": [{"text": text} for text in texts]}
+    return body if task is None else {**body, "task": f"{task}.{'query' if query else 'passage'}"}
 
 
 _JINA_TASKS: Final = (
@@ -190,8 +190,8 @@ class TextClient:
         options: Mapping[str, Any] | None = None,
         task: bool = True,
     ) -> None:
-        """``options``: of the model, for Ollama. ``task``: whether Jina's models are told about documents and queries,
-        which they were not by version 1 of this client."""
+        """``options``: of the model, for Ollama. ``task``: whether requests to Jina's models name the task, which
+        version 1 of this client did not."""
         self._shape = shape = SHAPES[kind]
         self._task = task
         self._options = dict(options or {})

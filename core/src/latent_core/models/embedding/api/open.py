@@ -28,10 +28,10 @@ from latent_core.telemetry.redaction import BEARER
 FIRST_VERSION: Final = "1"
 """Version of a remote model if the manifest has none: servers do not report it."""
 WITH_TASK: Final = "2"
-"""The same for Jina's models, which were not told about documents and queries in version 1."""
+"""The same for Jina's models: requests of version 1 had no task."""
 _REPORTS: Final = frozenset({Kind.OLLAMA, Kind.VLLM, Kind.TEI})
-_ADDS_PREFIXES: Final = frozenset({Kind.JINA, Kind.NOMIC, Kind.VOYAGE, Kind.COHERE, Kind.GEMINI})
-"""Kinds that are told the input type; for others we add the prefixes of the model."""
+_HAS_INPUT_TYPES: Final = frozenset({Kind.JINA, Kind.NOMIC, Kind.VOYAGE, Kind.COHERE, Kind.GEMINI})
+"""Kinds whose requests have the input type; for others we add the prefixes of the model."""
 PROBE_TEXT: Final = "a test"
 _KEY_HEADERS: Final = {Kind.GEMINI: "x-goog-api-key", Kind.ANTHROPIC: "x-api-key"}
 
@@ -103,7 +103,7 @@ class RemoteEmbedders:
             client,
             self._rate(found),
             retry_policy=policy,
-            prefixes=NONE if kind in _ADDS_PREFIXES else prefixes_of(found.model),
+            prefixes=NONE if kind in _HAS_INPUT_TYPES else prefixes_of(found.model),
             breaker=self._breakers.setdefault(provider.base_url or "", Breaker()),
             images=images,
             facts=partial(server_facts, provider, found.model) if kind in _REPORTS else None,
