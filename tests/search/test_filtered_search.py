@@ -293,11 +293,24 @@ async def test_a_definition_is_found_by_its_name_and_by_the_names_around_it(
     calls = b"def calls():\n    trim_wick(1)\n    trim_wick(2)\n\n\ndef trim_wick(n):\n    step()\n    step()\n    stop()\n"
     await ingest(client, "defined", "b.py", calls)
     request = SearchRequest(
-        containers=["defined"], query="trim wick", top_k=1, mode=SearchMode.LEXICAL, dedup=False
+        containers=["defined"], query="trim wick", top_k=1, mode=SearchMode.LEXICAL
     )
     assert (await client.search(request)).hits[0].place.line_start == 6
     async for chunk in client.chunks("defined", meta={"symbol": "close_all"}):
         assert (chunk.meta["parents"], chunk.place.line_start) == (["Door"], 11)
+
+
+@pytest.mark.parametrize("query", ["trim lamp", "trimLamp", "where is trim lamp defined"])
+async def test_the_words_of_a_name_find_its_definition_before_longer_names_and_uses(
+    client: AsyncClient, query: str
+) -> None:
+    uses = "def trim_lamp_now(lamp):\n    trim_lamp(lamp)\n    trim_lamp(lamp)\n\n\n"
+    source = uses + "def trim_lamp(lamp):\n" + "    rest()\n" * 40
+    if "named" not in {one.id for one in await client.containers()}:
+        await client.create(manifest("named"))
+        await ingest(client, "named", "c.py", source.encode())
+    request = SearchRequest(containers=["named"], query=query, top_k=1, mode=SearchMode.LEXICAL)
+    assert (await client.search(request)).hits[0].meta["symbol"] == "trim_lamp"
 
 
 async def test_a_schema_limits_the_fields_of_its_container(client: AsyncClient) -> None:

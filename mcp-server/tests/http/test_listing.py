@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from latent_core.db.documents.folder_listings import LastJob, StoredFile
+from latent_core.domain.versions import ending
 from latent_core.wire.documents import ListedFile
 from latent_gateway.api.listing import (
     DELETIONS_AT_ONCE,
@@ -28,6 +29,7 @@ STORED = StoredFile(
     sha256=OLD,
     bytes=10,
     mtime_ns=1,
+    source_type="markdown",
     recipe="r",
     given_meta=None,
     has_original=True,
@@ -65,6 +67,8 @@ def verdict(file: ListedFile, stored: StoredFile | None) -> str:
         ({"mtime_ns": 2, "sha256": NEW}, {}, "need"),
         ({}, {"recipe": "older"}, "need"),
         ({}, {"recipe": None}, "need"),
+        ({}, {"source_type": "code", "recipe": "r"}, "need"),
+        ({}, {"source_type": "code", "recipe": f"r{ending('code')}"}, "same"),
         ({"meta_sha256": NEW}, {}, "need"),
         ({}, {"given_meta": NEW}, "need"),
         ({"meta_sha256": NEW}, {"given_meta": NEW}, "same"),

@@ -17,6 +17,7 @@ from PIL import Image
 
 from latent_core.db import containers
 from latent_core.db.connection import Database
+from latent_core.domain import versions
 from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
 from latent_core.ingest.delete import delete_container, delete_documents
@@ -500,6 +501,25 @@ async def test_an_image_that_nobody_could_read_is_found_by_its_name_and_says_wha
     assert await harness.texts() == ["sign 7"]
     (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'ingest'")
     assert "tesseract-ocr" in job["warnings"][0]["message"]
+
+
+async def test_source_code_of_an_older_version_is_read_again_and_other_documents_are_not(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def added() -> dict[str, Any]:
+        for name in ("lamp.py", "lamp.md"):
+            await harness.add(name, b"wick = 1\n")
+        assert await harness.work() == []
+        rows = await sql(harness.stack.db, "SELECT source_type, live_generation FROM documents")
+        return {row["source_type"]: row["live_generation"] for row in rows}
+
+    monkeypatch.setattr(versions, "CODE", versions.CODE - 1)
+    older = await added()
+    monkeypatch.undo()
+    now = await added()
+    assert now["code"] > older["code"]
+    assert now["markdown"] == older["markdown"]
+    assert await added() == now
 
 
 async def test_scanned_pages_are_read_when_the_document_is_added_again_with_an_engine(

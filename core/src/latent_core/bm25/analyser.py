@@ -30,6 +30,10 @@ MAX_VECTOR_BYTES: Final = 700_000
 SMALL_TEXT: Final = 40_000
 """Characters that cannot reach ``MAX_VECTOR_BYTES``."""
 
+NAME_COUNT: Final = 4
+"""Occurrences of a name where it is defined, so that it counts in long definitions, too. The length does not include
+them."""
+
 CACHED_TOKENS: Final = 32_768
 CACHED_LENGTH: Final = 64
 
@@ -66,9 +70,9 @@ class TokenSpan:
     terms: tuple[str, ...]
 
 
-def analyse(text: str, language: str, fields: str = "") -> AnalysedText:
+def analyse(text: str, language: str, fields: str = "", names: Sequence[str] = ()) -> AnalysedText:
     """Terms of ``text`` by the rules of ``language``: a Snowball name or ``code``; any other is ``simple``. ``fields``
-    are further words of the chunk that are not in its text."""
+    are further words of the chunk that are not in its text, ``names`` the terms of what is defined in it."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     at, length = 1, 0
     tokens = segment.tokens(text)
@@ -78,6 +82,9 @@ def analyse(text: str, language: str, fields: str = "") -> AnalysedText:
             found[lexeme].append(at + offset)
         at += width
         length += len(lexemes)
+    for name in names:
+        found[name] += range(at, at + NAME_COUNT)
+        at += NAME_COUNT
     if length > MAX_TF or len(text) > SMALL_TEXT:
         return AnalysedText(_bounded(found), min(length, MAX_LENGTH))
     return AnalysedText(dict(found), length)

@@ -9,6 +9,8 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from latent_core.bm25.names import is_name
+
 NO_GROUPS: Final[Mapping[str, Sequence[str]]] = {}
 
 
@@ -43,9 +45,14 @@ class KeywordHits:
     rows_read: int
 
     @property
+    def words(self) -> tuple[TermUse, ...]:
+        """``terms`` without names: that a text defines nothing makes it no less relevant."""
+        return tuple(use for use in self.terms if not is_name(use.term))
+
+    @property
     def attainable(self) -> float:
-        """Above the score of any chunk: what one would get that repeats all terms without end."""
-        return sum(use.count * use.idf for use in self.terms)
+        """What a chunk would get that repeats all words without end. Only one that defines a name of the query has more."""
+        return sum(use.count * use.idf for use in self.words)
 
 
 class KeywordAnswers(Protocol):

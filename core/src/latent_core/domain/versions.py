@@ -8,12 +8,15 @@ from typing import Any, Final
 
 import orjson
 
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import Conflict
 from latent_core.domain.manifest.model import Manifest, Transcripts
 
 PARSERS: Final = 3
 CHUNKER: Final = 2
 ANALYSER: Final = 3
+CODE: Final = 2
+"""Of all three for source code alone, so that other documents are not read again."""
 HANDLER: Final = f"{PARSERS}.{CHUNKER}.{ANALYSER}"
 """As in the lineage."""
 
@@ -25,6 +28,11 @@ def too_old(place: str, setting: str) -> Conflict:
         "has changed nothing. Export each container with the version that wrote it (latent export CONTAINER --to "
         f"FILE), start this version on empty stores ({setting}), then import each file (latent import FILE)"
     )
+
+
+def ending(source_type: str | None) -> str:
+    """What the recipe of a document of this type adds to that of its container."""
+    return f"-code{CODE}" if source_type == SourceType.CODE else ""
 
 
 def recipe(manifest: Manifest) -> str:

@@ -14,6 +14,8 @@ from typing import Final
 
 from latent_core.bm25.analyser import plain_terms
 from latent_core.bm25.completion import MARK, Completions, OpenWord, completions
+from latent_core.bm25.language import CODE
+from latent_core.bm25.names import query_names
 from latent_core.bm25.port import KeywordAnswers
 from latent_core.bm25.segment import fold, tokens
 from latent_core.bm25.spelling import one_edit, plain_words
@@ -116,7 +118,8 @@ async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
     word = plan.open_word
     if word is None:
         terms = {one: stores.query_terms(plan.query, spoken) for one, spoken in languages.items()}
-        return QueryWords(languages, _with_like(plan, terms), plan.query, {}, correctable)
+        named = _with_names(plan, languages, _with_like(plan, terms))
+        return QueryWords(languages, named, plan.query, {}, correctable)
     typed = await _completions(stores, plan, word)
     for beginning in typed.terms:
         correctable.pop(beginning.removesuffix(MARK), None)
@@ -131,7 +134,7 @@ async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
     is_half_word = not rest.strip() and plan.like is None
     return QueryWords(
         languages,
-        _with_like(plan, terms),
+        _with_names(plan, languages, _with_like(plan, terms)),
         plan.query if is_half_word else rest,
         typed.terms,
         correctable,
@@ -156,6 +159,18 @@ async def _completions(stores: SearchStores, plan: SearchPlan, word: OpenWord) -
 def _with_like(plan: SearchPlan, terms: Mapping[str, list[str]]) -> Mapping[str, list[str]]:
     like = plan.like
     return terms if like is None else {one: like.with_words(own) for one, own in terms.items()}
+
+
+def _with_names(
+    plan: SearchPlan,
+    languages: Mapping[str, Sequence[str]],
+    terms: Mapping[str, Sequence[str]],
+) -> dict[str, Sequence[str]]:
+    """With the names that the words may be, in containers with source code."""
+    names = query_names(plan.query)
+    return {
+        one: [*own, *names] if own and CODE in languages[one] else own for one, own in terms.items()
+    }
 
 
 def without_half_word(plan: SearchPlan, words: QueryWords) -> SearchPlan:

@@ -59,7 +59,7 @@ class WordScale:
     """What a query can reach in a container."""
 
     attainable: float
-    """More than any chunk's BM25 score."""
+    """More than any chunk's BM25 score, without names of definitions."""
     terms: int
     """Distinct terms of the query."""
 

@@ -62,7 +62,7 @@ async def bm25_channel(
     """Best chunks by BM25."""
     chunk_nos = None if allowed is None else allowed.chunk_nos.astype(np.uint32)
     hits = await keywords.best(container.id, depth, timeout_seconds, chunk_nos)
-    words = WordScale(hits.attainable, len(hits.terms)) if hits.terms else None
+    words = WordScale(hits.attainable, len(hits.words)) if hits.words else None
     return ChannelCandidates(
         hits.chunk_nos,
         hits.scores,

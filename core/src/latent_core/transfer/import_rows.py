@@ -11,6 +11,7 @@ import orjson
 from latent_core.bm25 import postings
 from latent_core.bm25.analyser import analyse, term_vector
 from latent_core.bm25.exact import signatures
+from latent_core.bm25.names import defined_names
 from latent_core.bm25.packing import KeywordColumns
 from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
@@ -60,7 +61,12 @@ def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
     if target.header.analyser != versions.ANALYSER:
         analysed = [
-            analyse(chunk.text, languages[chunk.doc_id], keyword_fields(chunk.meta))
+            analyse(
+                chunk.text,
+                languages[chunk.doc_id],
+                keyword_fields(chunk.meta),
+                defined_names(chunk.meta),
+            )
             for chunk in chunks
         ]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]

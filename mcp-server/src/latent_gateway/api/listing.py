@@ -17,7 +17,7 @@ from latent_core.domain.errors import Conflict, Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
 from latent_core.domain.source import UNASKED_DELETIONS, UNASKED_SHARE, needs_consent, prefix_of
 from latent_core.domain.token import Scope
-from latent_core.domain.versions import recipe
+from latent_core.domain.versions import ending, recipe
 from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
 from latent_gateway.auth import access
@@ -244,7 +244,8 @@ def _by_document(
     stored: StoredFile,
     recipe_now: str,
 ) -> None:
-    same_making = stored.recipe == recipe_now and stored.given_meta == file.meta_sha256
+    expected = recipe_now + ending(stored.source_type)
+    same_making = stored.recipe == expected and stored.given_meta == file.meta_sha256
     same_bytes = stored.bytes == file.bytes and stored.has_original
     if not stored.live or not same_making or not same_bytes:
         comparison.need.append(file.path)

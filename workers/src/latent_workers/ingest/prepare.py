@@ -14,6 +14,7 @@ import orjson
 
 from latent_core.bm25.analyser import analyse
 from latent_core.bm25.language import detect_language, language_of_code
+from latent_core.bm25.names import defined_names
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
@@ -23,7 +24,7 @@ from latent_core.domain.chunk import BlockType, DraftChunk, SourceType, keyword_
 from latent_core.domain.errors import NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
-from latent_core.domain.versions import HANDLER, recipe
+from latent_core.domain.versions import HANDLER, ending, recipe
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.publish import StagedChunk
 from latent_core.ingest.stage import AddressedChunk, stage_vectors
@@ -124,9 +125,9 @@ class PreparedDocument:
         }
 
 
-def recipe_of(container: Container) -> str:
+def recipe_of(container: Container, source_type: SourceType) -> str:
     """The settings that determine chunks besides the content, as listings compare them."""
-    return recipe(container.manifest)
+    return recipe(container.manifest) + ending(source_type)
 
 
 def fingerprint(
@@ -145,7 +146,7 @@ def fingerprint(
         "filename": payload.filename,
         "charset": charset_of(payload.mime),
         "meta": payload.meta,
-        "recipe": recipe_of(container),
+        "recipe": recipe_of(container, detected.source_type),
         "window": model.window,
     }
     if model.reads_images:
@@ -347,8 +348,9 @@ def _prepare(
             parts = cut(one.draft)
             pieces.append(parts)
             addressed.append(AddressedChunk(attempt.doc_id, attempt.generation, one, len(parts)))
-            fields = keyword_fields(one.draft.meta)
-            analysed = analyse(one.draft.text, made.language, fields)
+            meta = one.draft.meta
+            fields, names = keyword_fields(meta), defined_names(meta)
+            analysed = analyse(one.draft.text, made.language, fields, names)
             mine.append(StagedChunk.of(one, analysed, len(parts)))
         staged.append(mine)
     return staged, addressed, pieces

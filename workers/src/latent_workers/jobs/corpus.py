@@ -196,7 +196,7 @@ async def _records(
                 meta=published_meta(
                     corpus_batch.container.manifest, made.parsed.meta, corpus_batch.payload.meta
                 ),
-                recipe=recipe_of(corpus_batch.container),
+                recipe=recipe_of(corpus_batch.container, _type_of(record).source_type),
             ),
             chunks=there.chunks,
             written=there.written,
@@ -354,13 +354,14 @@ async def _whole(
         return None
     original = corpus_batch.original
     mailbox = await asyncio.to_thread(is_mailbox, original.path, payload)
+    source_type = SourceType.MAIL if mailbox else SourceType.JSON
     mime = MAILBOX_MIME if mailbox else "application/x-ndjson"
     return StagedGeneration(
         doc_id=corpus_batch.corpus,
         generation=attempt.generation,
         live=LiveGeneration(
             title=payload.filename,
-            source_type=(SourceType.MAIL if mailbox else SourceType.JSON).value,
+            source_type=source_type.value,
             sha256=payload.source_sha256 or original.sha256,
             bytes=original.bytes,
             language="simple",
@@ -368,7 +369,7 @@ async def _whole(
             chunks=0,
             mime=mime,
             meta=payload.meta,
-            recipe=recipe_of(corpus_batch.container),
+            recipe=recipe_of(corpus_batch.container, source_type),
             given_meta=payload.given_meta,
         ),
         chunks=(),

@@ -332,7 +332,8 @@ def _staged(
             mime=work.detected.mime,
             fingerprint=_fingerprint(work, made.parsed, skipped_images=stored.skipped_images),
             meta=meta,
-            recipe=recipe_of(work.container) + (UNREAD if _lacks_engine(made.parsed) else ""),
+            recipe=recipe_of(work.container, source_type)
+            + (UNREAD if _lacks_engine(made.parsed) else ""),
             given_meta=payload.given_meta,
             validators=work.validators,
             written=payload.row_authorship,

@@ -34,6 +34,7 @@ class StoredFile:
     sha256: str | None
     bytes: int | None
     mtime_ns: int | None
+    source_type: str | None
     recipe: str | None
     given_meta: str | None
     has_original: bool
@@ -59,7 +60,7 @@ class UriSpan:
 
 
 KNOWN: Final = """
-SELECT d.id, d.live_generation IS NOT NULL AS live, d.sha256, d.bytes, d.source_mtime_ns, d.recipe, d.given_meta,
+SELECT d.id, d.live_generation IS NOT NULL AS live, d.sha256, d.bytes, d.source_mtime_ns, d.source_type, d.recipe, d.given_meta,
        j.id AS job_id, j.state IN ('queued', 'running') AS open,
        CASE WHEN j.state = 'failed' AND j.cause ->> 'code' = 'INGEST_FAIL' THEN j.cause ->> 'message' END AS refused,
        coalesce(j.payload ->> 'source_sha256', j.payload ->> 'sha256') AS job_sha256, (j.payload ->> 'mtime_ns')::bigint AS job_mtime_ns,
@@ -164,6 +165,7 @@ def _listed(row: dict[str, Any]) -> StoredFile:
         sha256=row["sha256"],
         bytes=row["bytes"],
         mtime_ns=row["source_mtime_ns"],
+        source_type=row["source_type"],
         recipe=row["recipe"],
         given_meta=row["given_meta"],
         has_original=row["has_original"],
