@@ -322,6 +322,43 @@ def test_documents_are_listed_and_deleted_by_id_uri_or_path(
     assert [d.view.source_uri for d in gateway.documents.values()] == ["file:///d.md"]
 
 
+def test_synced_folders_are_listed_by_place_and_forgotten(
+    latent: Latent, gateway: FakeGateway, museum: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for root in ("museum", "gone"):
+        latent("ingest", museum, "-c", "notes", "--root", root)
+    moved = museum.rename(museum.with_name("moved"))
+    listed = latent("sources", "list", "-c", "notes", "--json").json["sources"]
+    assert [(s["root"], s["place"], s["documents"]) for s in listed] == [
+        ("gone", "missing", 2),
+        ("museum", "missing", 2),
+    ]
+    moved.rename(museum)
+    shown = latent("sources", "list", "-c", "notes")
+    assert re.search(rf"museum +file:///museum/ +here +{museum} +2 +never", shown.out)
+    forgotten = latent("sources", "forget", "-c", "notes", "museum")
+    assert (
+        forgotten.out == "museum is forgotten; 2 documents below file:///museum/ stay searchable\n"
+    )
+    registered = json.loads((museum.parent / "data" / "sources.json").read_text("utf-8"))
+    assert [one["root"] for one in registered["sources"]] == ["gone"]
+    refused = latent("sources", "forget", "-c", "notes", "gone", "--delete-documents")
+    assert (refused.code, len(gateway.documents)) == (2, 4)
+    assert "add --yes" in refused.err
+    # Another data directory stands for another computer.
+    monkeypatch.setenv("LLC_DATA_DIR", str(museum.parent / "other"))
+    [elsewhere] = latent("sources", "list", "-c", "notes", "--json").json["sources"]
+    assert elsewhere["place"] == "elsewhere"
+    gateway.max_deletions = 1
+    gone = latent(
+        "sources", "forget", "-c", "notes", "file:///gone/", "--delete-documents", "--yes"
+    )
+    assert gone.out == "gone is forgotten; 2 documents below file:///gone/ deleted\n"
+    assert len(gateway.documents) == 2
+    unknown = latent("sources", "forget", "-c", "notes", "gone")
+    assert (unknown.code, "latent sources list -c notes" in unknown.err) == (1, True)
+
+
 def test_doctor_tells_differences_by_exit_code_4(latent: Latent, gateway: FakeGateway) -> None:
     clean = latent("doctor")
     assert clean.code == 0

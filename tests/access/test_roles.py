@@ -228,10 +228,18 @@ async def _revoke(harness: GatewayHarness) -> RoleRequest:
 
 
 async def _take_over(harness: GatewayHarness) -> RoleRequest:
+    return RoleRequest(await _source(harness), {"host": "h", "folder": "/g"})
+
+
+async def _forget(harness: GatewayHarness) -> RoleRequest:
+    return RoleRequest(await _source(harness))
+
+
+async def _source(harness: GatewayHarness) -> str:
     path = f"/v1/containers/{VAULT}/sources"
     body = {**SOURCE, "root": f"folder {harness.number()}"}
     source = (await harness.ask_json("ingester", "POST", path, body=body))["source"]
-    return RoleRequest(f"{path}/{source['source_id']}", {"host": "h", "folder": "/g"})
+    return f"{path}/{source['source_id']}"
 
 
 SEARCH: Final = {"containers": ["{vault}"], "query": SECRET, "top_k": 3}
@@ -283,6 +291,7 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         WRITE, plain(f"{CONTAINER}/sources/match", body={"root": "folder", "sha256": []})
     ),
     ("PUT", "/v1/containers/{container_id}/sources/{source_id}"): Row(WRITE, _take_over),
+    ("DELETE", "/v1/containers/{container_id}/sources/{source_id}"): Row(WRITE, _forget),
     ("GET", "/v1/containers/{container_id}/documents"): Row(READ, plain(f"{CONTAINER}/documents")),
     ("GET", "/v1/containers/{container_id}/documents/{doc_id}"): Row(
         READ, plain(f"{CONTAINER}/documents/{{doc_id}}", names="doc_id")

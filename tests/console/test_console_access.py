@@ -113,6 +113,7 @@ async def _furnish(client: AsyncClient) -> dict[str, str]:
     job = await ingest(client, "vault", "lamp.md", SECRET.encode())
     await settled(client, "vault")
     document = await anext(client.documents("vault"))
+    await client.create_source("vault", "notes & more", host="keeper", folder="/home/keeper/notes")
     return {"job_id": str(job), "doc_id": str(document.doc_id)}
 
 
@@ -198,6 +199,15 @@ async def test_what_may_not_be_seen_looks_like_what_is_not_there(visitors: Visit
             message.append((answer.status_code, NAMED.sub("X", answer.text)))
         assert message[0] == message[1], path
         assert message[0][0] == 404
+
+
+async def test_synced_folders_are_shown_to_those_who_may_write(visitors: Visitors) -> None:
+    """They are paths of other people's computers."""
+    shown = (await visitors.browsers["owner"].get("/console/containers/vault")).text
+    assert "/home/keeper/notes" in shown
+    assert 'href="?prefix=file%3A///notes%20%26%20more/"' in shown
+    hidden = (await visitors.browsers["reader"].get("/console/containers/vault")).text
+    assert "/home/keeper" not in hidden
 
 
 async def test_a_session_of_somebody_else_is_not_made_by_hand(installation: Installation) -> None:

@@ -63,6 +63,9 @@ CALLS: Final[dict[str, Call]] = {
     "PUT /v1/containers/{container_id}/sources/{source_id}": lambda c, _: c.take_over_source(
         "art", DOC, host="h", folder="/f"
     ),
+    "DELETE /v1/containers/{container_id}/sources/{source_id}": lambda c, _: c.forget_source(
+        "art", DOC
+    ),
     "GET /v1/containers/{container_id}/documents": lambda c, _: c.documents("art"),
     "GET /v1/containers/{container_id}/documents/{doc_id}": lambda c, _: c.document("art", DOC),
     "GET /v1/containers/{container_id}/documents/{doc_id}/outline": lambda c, _: c.outline(

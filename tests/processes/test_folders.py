@@ -25,11 +25,11 @@ from latent_client.folder_watch import (
     WatchTimings,
     watch_folder,
 )
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Conflict, Invalid, NotFound
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import SearchMode
 from latent_core.wire.documents import ListedFile
-from tests.http.test_http_surface import add, manifest, search
+from tests.http.test_http_surface import add, ingest, manifest, search
 from tests.support.harness.installation import LATENT, Installation, eventually
 from tests.support.servers.embedding_server import EmbeddingServer
 
@@ -169,6 +169,34 @@ async def test_a_listing_that_would_delete_a_third_deletes_nothing_unless_it_say
     assert "Send allow_deletions: true" in raw["issues"][0]["message"]
     consent = SyncConsent(allow_deletions=True)
     assert len((await sync_folder(client, "withheld", museum, consent=consent)).deleted) == 25
+
+
+async def test_a_forgotten_source_leaves_its_documents_unless_they_are_to_be_deleted(
+    client: AsyncClient, http: httpx.AsyncClient, museum: Path
+) -> None:
+    await client.create(manifest("forgotten"))
+    await synced(client, "forgotten", museum)
+    [source] = await client.sources("forgotten")
+    assert source.documents == 3
+    first = await client.forget_source("forgotten", source.source_id)
+    assert (first.documents, first.deleted, first.partial) == (3, 0, False)
+    assert await client.sources("forgotten") == []
+    assert len(await stored(client, "forgotten")) == 3
+    # Synced again, the folder continues its documents under the same root.
+    again = await sync_folder(client, "forgotten", museum)
+    assert (again.root, again.unchanged, again.added) == ("museum", 3, [])
+    [source] = await client.sources("forgotten")
+    await ingest(
+        client, "forgotten", "a.md", b"# A\n\nAnother one.\n", source_uri="file:///museum too/a.md"
+    )
+    gone = await client.forget_source("forgotten", source.source_id, delete_documents=True)
+    assert (gone.documents, gone.deleted, gone.partial) == (0, 3, False)
+    left = [d.source_uri async for d in client.documents("forgotten")]
+    assert left == ["file:///museum too/a.md"]
+    with pytest.raises(NotFound, match="has no source"):
+        await client.forget_source("forgotten", source.source_id)
+    audited = (await http.get("/v1/audit?container_id=forgotten&action=source.forget")).json()
+    assert [line["object"] for line in audited["audit"]] == ["museum", "museum"]
 
 
 async def test_ten_worktrees_embed_no_text_twice(

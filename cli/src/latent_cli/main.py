@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "disconnect": "Undo `latent connect`: restore the agent's files and revoke its token.",
     "audit": "Print who changed what, newest first.",
     "ingest": "Ingest files and folders into a container.",
+    "sources": "List the folders that are synced into a container, and forget one.",
     "remember": "Add a note to a container.",
     "recall": "Print pinned and recent notes for the start of an agent's session.",
     "search": "Find passages in one or several containers.",

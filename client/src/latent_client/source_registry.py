@@ -57,6 +57,16 @@ class SourceRegistry:
             == (container_id, str(folder), machine_id())
         ]
 
+    def here(self) -> dict[UUID, Path]:
+        """All sources of this computer with their folders."""
+        return {
+            one.source_id: Path(one.folder) for one in self._read() if one.machine == machine_id()
+        }
+
+    def remove(self, source_id: UUID) -> None:
+        with self._locked():
+            self._write([one for one in self._read() if one.source_id != source_id])
+
     def put(self, source: RegisteredSource) -> None:
         """Add a source of this computer. It replaces those that the same gateway has for its folder and name."""
         source = source.model_copy(update={"machine": machine_id()})

@@ -7,6 +7,8 @@ from uuid import UUID
 
 from latent_client.transport import ClientCalls, part
 from latent_core.wire.sources import (
+    ForgetSourceAnswer,
+    ListedSource,
     SourceAnswer,
     SourceList,
     SourceMatch,
@@ -18,7 +20,7 @@ from latent_core.wire.sources import (
 class SourceCalls(ClientCalls):
     """Calls of ``AsyncClient`` for sources."""
 
-    async def sources(self, container_id: str) -> list[SourceView]:
+    async def sources(self, container_id: str) -> list[ListedSource]:
         """The folders that are synced into a container; needs the right to write."""
         path = f"/v1/containers/{part(container_id)}/sources"
         return (await self._transport.ask(SourceList, "GET", path)).sources
@@ -47,3 +49,18 @@ class SourceCalls(ClientCalls):
         path = f"/v1/containers/{part(container_id)}/sources/{source_id}"
         body = {"host": host, "folder": folder}
         return (await self._transport.ask(SourceAnswer, "PUT", path, json=body)).source
+
+    async def forget_source(
+        self, container_id: str, source_id: UUID, *, delete_documents: bool = False
+    ) -> ForgetSourceAnswer:
+        """Forget a source. Its documents stay, unless ``delete_documents``. A sync of its folder later makes them its
+        own again, if the folder still has them."""
+        path = f"/v1/containers/{part(container_id)}/sources/{source_id}"
+        query = {"delete_documents": "true" if delete_documents else None}
+        deleted, jobs = 0, list[int]()
+        while True:
+            answer = await self._transport.ask(ForgetSourceAnswer, "DELETE", path, query=query)
+            deleted += answer.deleted
+            jobs += answer.delete_jobs
+            if not (answer.partial and answer.deleted):
+                return answer.model_copy(update={"deleted": deleted, "delete_jobs": jobs})

@@ -100,6 +100,7 @@ class SyncClient:
     add = _blocking(AsyncClient.add)
     listing = _blocking(AsyncClient.listing)
     sources = _blocking(AsyncClient.sources)
+    forget_source = _blocking(AsyncClient.forget_source)
     match_sources = _blocking(AsyncClient.match_sources)
     create_source = _blocking(AsyncClient.create_source)
     take_over_source = _blocking(AsyncClient.take_over_source)

@@ -11,12 +11,11 @@ import pytest
 from latent_core.db.documents.folder_listings import LastJob, StoredFile
 from latent_core.domain.versions import ending
 from latent_core.wire.documents import ListedFile
-from latent_gateway.api.listing import (
+from latent_gateway.api.listing import ListingComparison, compare
+from latent_gateway.deletions import (
     DELETIONS_AT_ONCE,
     MAX_DELETIONS,
-    ListingComparison,
     VanishedDocument,
-    compare,
     deletions,
 )
 

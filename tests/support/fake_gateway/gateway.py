@@ -30,7 +30,7 @@ from latent_core.domain.source import MAX_NAMESAKES, needs_consent, numbered, pr
 from latent_core.domain.token import TokenState, TokenView, new_token
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
-from latent_core.wire.sources import SourceMatch, SourceView
+from latent_core.wire.sources import ListedSource, SourceMatch, SourceView
 from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
 from tests.support.fake_gateway.http import (
     FakeRequest,
@@ -242,7 +242,38 @@ def _check_source(gateway: FakeGateway, container_id: str, body: dict[str, Any])
 
 def list_sources(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
-    return reply(sources=gateway.sources_of(container_id))
+    listed = [
+        ListedSource(**source.model_dump(), documents=len(_below(gateway, container_id, source)))
+        for source in gateway.sources_of(container_id)
+    ]
+    return reply(sources=sorted(listed, key=lambda source: source.root))
+
+
+def _below(gateway: FakeGateway, container_id: str, source: SourceView) -> list[UUID]:
+    prefix = prefix_of(source.root)
+    contents = gateway.contents(container_id)
+    return [d.view.doc_id for d in contents if d.view.source_uri.startswith(prefix)]
+
+
+def forget_source(
+    gateway: FakeGateway, request: FakeRequest, container_id: str, source_id: str
+) -> FakeResponse:
+    for source in gateway.sources_of(container_id):
+        if str(source.source_id) == source_id:
+            break
+    else:
+        raise NotFound("no such source")
+    below = _below(gateway, container_id, source)
+    deletes = request.query.get("delete_documents") == "true"
+    gone = below[: gateway.max_deletions] if deletes else []
+    jobs = [gateway.delete_document(doc_id).job_id for doc_id in gone]
+    partial = deletes and len(gone) < len(below)
+    if not partial:
+        gateway.sources.remove((container_id, source))
+    stay = len(below) - len(gone)
+    return reply(
+        source=source, documents=stay, deleted=len(gone), delete_jobs=jobs, partial=partial
+    )
 
 
 def match_sources(gateway: FakeGateway, request: FakeRequest, container_id: str) -> FakeResponse:
@@ -578,6 +609,7 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("POST", f"/v1/containers/{ID}/sources", create_source),
     ("POST", f"/v1/containers/{ID}/sources/match", match_sources),
     ("PUT", f"/v1/containers/{ID}/sources/{ID}", take_over_source),
+    ("DELETE", f"/v1/containers/{ID}/sources/{ID}", forget_source),
     ("GET", f"/v1/containers/{ID}/documents", documents),
     ("GET", f"/v1/containers/{ID}/documents/{ID}", document),
     ("DELETE", f"/v1/containers/{ID}/documents/{ID}", delete_document),

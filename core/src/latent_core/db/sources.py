@@ -8,12 +8,33 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 from latent_core.domain.source import prefix_of
-from latent_core.wire.sources import SourceMatch, SourceView
+from latent_core.wire.sources import ListedSource, SourceMatch, SourceView
 
 ALL: Final = """
 SELECT id AS source_id, root, host, folder, created_at, synced_at FROM sources
 WHERE container_id = %(container_id)s ORDER BY root
 """
+
+WITH_DOCUMENTS: Final = """
+SELECT s.id AS source_id, s.root, s.host, s.folder, s.created_at, s.synced_at, m.documents
+FROM sources s
+CROSS JOIN LATERAL (
+    SELECT count(*) AS documents FROM documents d
+    WHERE d.container_id = s.container_id AND d.deleted_at IS NULL AND d.parent_id IS NULL
+      AND d.uri ^@ ('file:///' || s.root || '/')
+) m
+WHERE s.container_id = %(container_id)s
+ORDER BY s.root
+"""
+
+BY_ID: Final = """
+SELECT id AS source_id, root, host, folder, created_at, synced_at FROM sources
+WHERE container_id = %(container_id)s AND id = %(id)s
+"""
+
+DELETE: Final = (
+    "DELETE FROM sources WHERE container_id = %(container_id)s AND id = %(id)s RETURNING id"
+)
 
 BY_ROOT: Final = "SELECT id FROM sources WHERE container_id = %(container_id)s AND root = %(root)s"
 
@@ -67,6 +88,22 @@ ON CONFLICT DO NOTHING
 async def listed(conn: Connection, container_id: str) -> list[SourceView]:
     cursor = await conn.execute(ALL, {"container_id": container_id})
     return [SourceView(**row) for row in await cursor.fetchall()]
+
+
+async def with_documents(conn: Connection, container_id: str) -> list[ListedSource]:
+    cursor = await conn.execute(WITH_DOCUMENTS, {"container_id": container_id})
+    return [ListedSource(**row) for row in await cursor.fetchall()]
+
+
+async def find(conn: Connection, container_id: str, source_id: UUID) -> SourceView | None:
+    cursor = await conn.execute(BY_ID, {"container_id": container_id, "id": source_id})
+    return _view(await cursor.fetchone())
+
+
+async def delete(conn: Connection, container_id: str, source_id: UUID) -> bool:
+    """Its documents stay. False if there is no source of this id."""
+    cursor = await conn.execute(DELETE, {"container_id": container_id, "id": source_id})
+    return await cursor.fetchone() is not None
 
 
 async def of_root(conn: Connection, container_id: str, root: str) -> UUID | None:

@@ -33,8 +33,24 @@ class SourceView(BaseModel):
     """The last complete listing."""
 
 
+class ListedSource(SourceView):
+    documents: int
+    """Without the records of corpora."""
+
+
 class SourceList(Envelope):
-    sources: list[SourceView]
+    sources: list[ListedSource]
+
+
+class ForgetSourceAnswer(Envelope):
+    source: SourceView
+    documents: int
+    """Documents that stay searchable. No source owns them any more."""
+    deleted: int
+    """Documents that this call deleted."""
+    delete_jobs: list[int]
+    partial: bool
+    """Further documents must be deleted first, and the source still exists: send the request again."""
 
 
 class SourceAnswer(Envelope):

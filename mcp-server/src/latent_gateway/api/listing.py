@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
 from uuid import UUID
 
 from fastapi import APIRouter, Response
 
-from latent_core.db import audit, sources
+from latent_core.db import sources
 from latent_core.db.connection import Connection
 from latent_core.db.documents import folder_listings
 from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
@@ -18,26 +17,13 @@ from latent_core.domain.ids import document_id
 from latent_core.domain.source import UNASKED_DELETIONS, UNASKED_SHARE, needs_consent, prefix_of
 from latent_core.domain.token import Scope
 from latent_core.domain.versions import ending, recipe
-from latent_core.ingest.delete import delete_documents, delete_records
 from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
 from latent_gateway.auth import access
-from latent_gateway.auth.access import Writable
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.deletions import MAX_DELETIONS, VanishedDocument, delete_batch, deletions
 from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["ingest"])
-
-MAX_DELETIONS: Final = 5000
-"""Per listing; each deletion removes rows, chunk_nos and postings."""
-DELETIONS_AT_ONCE: Final = 500
-
-
-@dataclass(frozen=True, slots=True)
-class VanishedDocument:
-    """A document whose file is no longer in the folder."""
-
-    doc_id: UUID
-    uri: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +66,7 @@ async def listing(
     deletes = body.delete_vanished and not withheld
     batches = list(deletions(gone.first)) if deletes else []
     for batch in batches:
-        jobs += await _delete(shared, caller, container, batch, request_id)
+        jobs += await delete_batch(shared, caller, container, batch, request_id)
     partial = deletes and gone.number > MAX_DELETIONS
     issues = [_more_vanished()] if partial else []
     if body.delete_vanished and withheld:
@@ -155,12 +141,6 @@ def span_of(body: ListingBody) -> UriSpan:
                 "'through', compared byte by byte"
             )
     return span
-
-
-def deletions(gone: Sequence[VanishedDocument]) -> Iterator[Sequence[VanishedDocument]]:
-    """The deletions of one listing, one transaction each. Further ones wait for the next listing."""
-    for start in range(0, min(len(gone), MAX_DELETIONS), DELETIONS_AT_ONCE):
-        yield gone[start : min(start + DELETIONS_AT_ONCE, MAX_DELETIONS)]
 
 
 def _withheld(gone: VanishedDocuments) -> Issue:
@@ -258,42 +238,3 @@ def _by_document(
         comparison.touched[doc_id] = file.mtime_ns
     else:
         comparison.need.append(file.path)
-
-
-async def _delete(
-    shared: Shared,
-    caller: Caller,
-    container: Writable,
-    gone: Sequence[VanishedDocument],
-    request_id: str,
-) -> list[int]:
-    """Delete in one transaction; returns the job."""
-    async with shared.stack.db.transaction() as conn:
-        await access.held(conn, container)
-        deleted = await delete_documents(
-            conn,
-            container.id,
-            [document.doc_id for document in gone],
-            principal=caller.name,
-            lease_seconds=shared.settings.lease_seconds,
-        )
-        await audit.note_each(
-            conn,
-            principal=caller.name,
-            action="document.delete",
-            container_id=container.id,
-            objects=[document.uri for document in gone],
-            request_id=request_id,
-        )
-    if deleted is None:
-        return []
-    await delete_records(
-        shared.stack.db,
-        container.id,
-        deleted.corpora,
-        principal=caller.name,
-        lease_seconds=shared.settings.lease_seconds,
-        of=deleted.job_id,
-    )
-    shared.stack.wake()
-    return [deleted.job_id]

@@ -1,4 +1,4 @@
-"""Sources of a container (``docs/folders.md``): list, find the one that a folder was synced from, create, take over."""
+"""Sources of a container (``docs/folders.md``): list, find the one that a folder was synced from, create, take over, forget."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from fastapi import APIRouter, Response
 
 from latent_core.db import audit, sources
 from latent_core.db.connection import Connection
+from latent_core.db.documents import folder_listings
+from latent_core.db.documents.folder_listings import UriSpan
 from latent_core.domain.errors import Conflict, NotFound
-from latent_core.domain.source import MAX_NAMESAKES, MAX_ROOT_CHARS, numbered
+from latent_core.domain.source import MAX_NAMESAKES, MAX_ROOT_CHARS, numbered, prefix_of
 from latent_core.domain.token import Scope
 from latent_core.wire.sources import (
+    ForgetSourceAnswer,
     SourceAnswer,
     SourceBody,
     SourceList,
@@ -22,6 +25,7 @@ from latent_core.wire.sources import (
 )
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.deletions import MAX_DELETIONS, VanishedDocument, delete_batch, deletions
 from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["ingest"])
@@ -34,7 +38,7 @@ async def list_sources(
     """The folders that are synced into a container. For writers only: it shows paths of their computers."""
     async with shared.stack.db.transaction() as conn:
         container = await access.permitted(conn, caller, container_id, Scope.WRITE)
-        found = await sources.listed(conn, container.id)
+        found = await sources.with_documents(conn, container.id)
     return json_answer(SourceList(sources=found), request_id)
 
 
@@ -110,9 +114,7 @@ async def take_over_source(
             conn, container.id, source_id, host=body.host, folder=body.folder
         )
         if source is None:
-            raise NotFound(
-                f"Container '{container.id}' has no source {source_id}. Another client may have taken it over."
-            )
+            raise _unknown(container.id, source_id)
         await audit.note(
             conn,
             principal=caller.name,
@@ -122,3 +124,68 @@ async def take_over_source(
             request_id=request_id,
         )
     return json_answer(SourceAnswer(source=source), request_id)
+
+
+@router.delete(
+    "/v1/containers/{container_id}/sources/{source_id}", response_model=ForgetSourceAnswer
+)
+async def forget_source(
+    container_id: str,
+    source_id: UUID,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    delete_documents: bool = False,
+) -> Response:
+    """Forget a source. Its documents stay, unless ``delete_documents``: then they are deleted first."""
+    scope = Scope.DELETE if delete_documents else Scope.WRITE
+    async with shared.stack.db.transaction() as conn:
+        container = await access.writable(conn, caller, container_id, scope=scope)
+        source = await sources.find(conn, container.id, source_id)
+        if source is None:
+            raise _unknown(container.id, source_id)
+        span = UriSpan(prefix_of(source.root))
+        found = (
+            await folder_listings.vanished(conn, container.id, span, [], MAX_DELETIONS + 1)
+            if delete_documents
+            else []
+        )
+    batches = list(deletions([VanishedDocument(doc_id, uri) for doc_id, uri in found]))
+    jobs: list[int] = []
+    for batch in batches:
+        jobs += await delete_batch(shared, caller, container, batch, request_id)
+    async with shared.stack.db.transaction() as conn:
+        await access.held(conn, container)
+        documents = await folder_listings.count_documents(conn, container.id, span.prefix)
+        partial = delete_documents and documents > 0
+        if not partial:
+            await _forget(conn, caller, container.id, source, request_id)
+    answer = ForgetSourceAnswer(
+        source=source,
+        documents=documents,
+        deleted=sum(map(len, batches)),
+        delete_jobs=jobs,
+        partial=partial,
+    )
+    return json_answer(answer, request_id)
+
+
+async def _forget(
+    conn: Connection, caller: Caller, container_id: str, source: SourceView, request_id: str
+) -> None:
+    if not await sources.delete(conn, container_id, source.source_id):
+        raise _unknown(container_id, source.source_id)
+    await audit.note(
+        conn,
+        principal=caller.name,
+        action="source.forget",
+        container_id=container_id,
+        object_=source.root,
+        request_id=request_id,
+    )
+
+
+def _unknown(container_id: str, source_id: UUID) -> NotFound:
+    return NotFound(
+        f"Container '{container_id}' has no source {source_id}. Another client may have taken it over."
+    )

@@ -8,7 +8,7 @@ from uuid import UUID
 import yaml
 from fastapi import Query, Response
 
-from latent_core.db import containers
+from latent_core.db import containers, sources
 from latent_core.db.connection import Connection
 from latent_core.db.documents import document_listing
 from latent_core.db.documents.document_listing import DocumentFilter
@@ -49,6 +49,8 @@ async def container_page(
         )
         state = health(await jobs_of(conn, [container.id]), container.id, sizes)
         closed = await why_closed(conn, session, container.id)
+        # They show paths of computers: for writers only, as in the API.
+        folders = [] if closed else await sources.with_documents(conn, container.id)
     more = cursors.encode(found[DOCUMENTS - 1].doc_id) if len(found) > DOCUMENTS else None
     return page(
         "container.html",
@@ -61,6 +63,7 @@ async def container_page(
         following=more,
         prefix=prefix,
         closed=closed,
+        folders=folders,
         owner=session.principal.name in container.manifest.acl.roles.owner,
         manifest=_written(container),
         max_bytes=shared.settings.max_upload_bytes,
