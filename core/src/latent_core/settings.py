@@ -175,6 +175,25 @@ class Settings(BaseSettings):
     rerank_folder: Path | None = _named("LLC_RERANK_FOLDER", "RERANK_FOLDER")
     """A cross-encoder: ``model.onnx`` and ``tokenizer.json``."""
 
+    hub_url: str = _named("LLC_HUB_URL", "HF_ENDPOINT", default="https://huggingface.co")
+    """The hub that ``latent models add`` fetches from, or a mirror."""
+    hub_token: SecretStr | None = _named("LLC_HUB_TOKEN", "HF_TOKEN")
+    """For models that are private or whose terms must be accepted."""
+    hub_offline: bool = _named("LLC_HUB_OFFLINE", "HF_HUB_OFFLINE", default=False)
+    """Whether no hub may be contacted."""
+    hub_stall_seconds: float = _named(
+        "LLC_HUB_STALL_SECONDS", default=30.0, minimum=0.1, maximum=3600
+    )
+    """A transfer that brings less than 1 KB/s for so long is continued on another connection."""
+    max_model_bytes: int = _named(
+        "LLC_MAX_MODEL_BYTES", default=4 * GIGABYTE, minimum=1, maximum=1024 * GIGABYTE
+    )
+    """Size of one installed model."""
+    model_wait_seconds: float = _named(
+        "LLC_MODEL_WAIT_SECONDS", default=3600.0, minimum=0, maximum=DAY_SECONDS
+    )
+    """How long ``latent models add`` waits for another process that installs the same model."""
+
     worker_concurrency: int | None = _named("LLC_WORKER_CONCURRENCY", minimum=1, maximum=64)
     """Concurrent jobs; default 4, or 24 with a remote embedder, where jobs mostly wait."""
     lease_seconds: float = _named("LLC_LEASE_SECONDS", default=60.0, minimum=1, maximum=DAY_SECONDS)
@@ -267,6 +286,16 @@ class Settings(BaseSettings):
         if not QDRANT_PREFIX.fullmatch(value):
             raise ValueError("use at most 50 of the characters a-z, A-Z, 0-9, '_' and '-'")
         return value
+
+    @field_validator("hub_url", mode="after")
+    @classmethod
+    def _web_address(cls, value: str) -> str:
+        scheme, _, rest = value.partition("://")
+        if scheme.lower() not in ("http", "https") or not rest or "@" in rest:
+            raise ValueError(
+                "write the address of a hub without credentials: https://hub.example.com"
+            )
+        return value.rstrip("/")
 
     @field_validator("ocr_languages", mode="after")
     @classmethod

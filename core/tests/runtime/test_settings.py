@@ -66,6 +66,12 @@ DELIVERED = {
     "rerank_dialect": "shape of its requests",
     "rerank_model": "model it is asked for",
     "rerank_folder": "cross-encoder of this process",
+    "hub_url": "hub or mirror that models are installed from",
+    "hub_token": "opens private and gated models",
+    "hub_offline": "no hub is contacted",
+    "hub_stall_seconds": "when a slow transfer continues on another connection",
+    "max_model_bytes": "models over it are not installed",
+    "model_wait_seconds": "how long another process may install the same model",
     "worker_concurrency": "jobs at a time",
     "lease_seconds": "when a silent worker loses its job; when purges are repeated",
     "poll_seconds": "how soon a job is seen without a wake-up",
@@ -112,6 +118,9 @@ OTHER_NAMES = {
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "otel_headers",
     "RERANK_API_URL": "rerank_api_url",
     "RERANK_API_KEY": "rerank_api_key",
+    "HF_ENDPOINT": "hub_url",
+    "HF_TOKEN": "hub_token",
+    "HF_HUB_OFFLINE": "hub_offline",
 }
 EXAMPLE = REPOSITORY / ".env.example"
 

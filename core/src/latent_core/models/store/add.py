@@ -1,0 +1,274 @@
+"""Installs a model from a hub: the files that are needed, hashes compared, described, then published at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TooLarge, Unavailable
+from latent_core.models.store.hashes import FileHashes, hashes_of
+from latent_core.models.store.hub import PART, Hub, HubAddress, RepositoryListing, offline
+from latent_core.models.store.layout import (
+    PRIVATE,
+    ModelStore,
+    OnWait,
+    disk_errors,
+    refuse_other_owner,
+)
+from latent_core.models.store.record import (
+    MAX_FILES,
+    HubFile,
+    InstalledModel,
+    ModelFile,
+    is_model_file,
+    name_of,
+    parse_reference,
+)
+
+MAX_JSON_BYTES: Final = 128 * 1024 * 1024
+"""Size of one file that is parsed: settings, tokenizers, vocabularies."""
+_WEIGHTS: Final = (".onnx", ".safetensors", "data")
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with the file and with the bytes of the model that have arrived, of all."""
+
+
+class Description(Protocol):
+    """What the files of a model say about it (``models.onnx.folder``)."""
+
+    @property
+    def kind(self) -> Literal["embedder", "image_embedder", "reranker"]: ...
+    @property
+    def dims(self) -> int | None: ...
+    @property
+    def window(self) -> int | None: ...
+    @property
+    def precision(self) -> str: ...
+    @property
+    def prompts(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderReader:
+    """How folders of models are read: which files are needed, and what they say. Both raise ``Invalid``."""
+
+    files_needed: Callable[[Sequence[HubFile]], Sequence[str]]
+    describe: Callable[[Path], Description]
+
+
+@dataclass(frozen=True, slots=True)
+class AddLimits:
+    max_bytes: int
+    min_free_bytes: int
+    wait_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AddResult:
+    model: InstalledModel
+    fetched: bool
+    """False if it was installed already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adder:
+    """Adds models of one hub to one store."""
+
+    store: ModelStore
+    address: HubAddress
+    reader: FolderReader
+    limits: AddLimits
+    on_progress: OnProgress
+    on_wait: OnWait | None = None
+
+    def add(self, reference: str) -> AddResult:
+        """Install the model; a partial one is continued and a damaged one mended."""
+        hub_id, revision = parse_reference(reference)
+        if self.address.offline:
+            raise offline(hub_id)
+        hub = Hub(self.address)
+        listing = hub.listing(hub_id, revision)
+        name = name_of(hub_id)
+        with self.store.locked(name, self.limits.wait_seconds, self.on_wait):
+            installed = self._installed(listing)
+            if installed is not None and not self.store.verify(installed):
+                return AddResult(installed, fetched=False)
+            refuse_other_owner(self.store, name, hub_id)
+            files = self._chosen(listing)
+            adding = self.store.adding(name, listing.revision)
+            with cleanup_when_full(adding), disk_errors(adding):
+                adding.mkdir(PRIVATE, parents=True, exist_ok=True)
+                if installed is not None:
+                    _link_files(self.store.folder(installed), adding)
+                hashes = self._fetched(hub, listing, files, adding)
+                model = self._described(listing, hashes, adding)
+                self.store.publish(adding, model)
+        return AddResult(model, fetched=True)
+
+    def _installed(self, listing: RepositoryListing) -> InstalledModel | None:
+        own = (m for m in self.store.models() if m.hub_id == listing.hub_id)
+        return next((m for m in own if m.revision == listing.revision), None)
+
+    def _chosen(self, listing: RepositoryListing) -> list[HubFile]:
+        """The files to fetch, within the limits and the free space."""
+        known = {file.path: file for file in listing.files}
+        paths = sorted(set(self.reader.files_needed(listing.files)))
+        refused = [path for path in paths if path not in known or not is_model_file(path)]
+        if refused:
+            raise Invalid(
+                f"{listing.hub_id} needs {refused[0]!r}, which is no file that is fetched from a hub"
+            )
+        files = [known[path] for path in paths]
+        if len(files) > MAX_FILES:
+            raise TooLarge(f"{listing.hub_id} needs {len(files)} files; the limit is {MAX_FILES}")
+        for file in files:
+            self._check_file(listing, file)
+        total = sum(file.size for file in files)
+        if total > self.limits.max_bytes:
+            raise TooLarge(
+                f"{listing.hub_id} has {total} bytes; LLC_MAX_MODEL_BYTES is {self.limits.max_bytes}:"
+                " raise it, or choose a smaller model"
+            )
+        self._check_space(listing, files, total)
+        return files
+
+    def _check_file(self, listing: RepositoryListing, file: HubFile) -> None:
+        if file.size < 0 or (file.sha256 or file.git_hash) is None:
+            raise Unavailable(
+                f"{self.address.host} lists {file.path} of {listing.hub_id} without size and hash:"
+                " it is a mirror that cannot be checked; set HF_ENDPOINT to another"
+            )
+        if file.size > MAX_JSON_BYTES and not file.path.endswith(_WEIGHTS):
+            raise TooLarge(
+                f"{file.path} of {listing.hub_id} has {file.size} bytes; the limit is {MAX_JSON_BYTES}"
+            )
+
+    def _check_space(
+        self, listing: RepositoryListing, files: Sequence[HubFile], total: int
+    ) -> None:
+        adding = self.store.adding(name_of(listing.hub_id), listing.revision)
+        free = shutil.disk_usage(self.store.root).free
+        needed = total - sum(_arrived(adding, file) for file in files) + self.limits.min_free_bytes
+        if needed > free:
+            shutil.rmtree(adding, ignore_errors=True)
+            raise OutOfSpace(
+                f"{listing.hub_id} needs {needed} bytes on the disk of {self.store.root}, LLC_MIN_FREE_BYTES included,"
+                f" but {free} are free: free disk space, or set LLC_DATA_DIR to another disk"
+            )
+
+    def _fetched(
+        self, hub: Hub, listing: RepositoryListing, files: Sequence[HubFile], adding: Path
+    ) -> dict[str, FileHashes]:
+        """Fetch what is missing; returns the hashes of all files, which are those of the hub."""
+        total, done = sum(file.size for file in files), 0
+        hashes: dict[str, FileHashes] = {}
+        for file in files:
+            target, before = adding / file.path, done
+            own = _kept(target, file)
+            if own is None:
+                hub.fetch(
+                    listing,
+                    file,
+                    target,
+                    lambda arrived, before=before, path=file.path: self.on_progress(  # type: ignore[misc]
+                        path, before + arrived, total
+                    ),
+                )
+                own = hashes_of(target)
+            if (problem := difference(own, file)) is not None:
+                target.unlink()
+                raise Unavailable(
+                    f"{file.path} of {listing.hub_id} {problem}: it was removed. Run the command again; if it repeats,"
+                    f" a proxy or {self.address.host} alters files"
+                )
+            hashes[file.path] = own
+            done += file.size
+            self.on_progress(file.path, done, total)
+        return hashes
+
+    def _described(
+        self, listing: RepositoryListing, hashes: Mapping[str, FileHashes], adding: Path
+    ) -> InstalledModel:
+        for path in (p for p in adding.rglob("*") if not p.is_dir()):
+            if str(path.relative_to(adding)) not in hashes:
+                path.unlink()  # of a damaged folder, or of a release that needed other files
+        try:
+            said = self.reader.describe(adding)
+        except LatentError:
+            shutil.rmtree(adding)  # the same files would be refused again
+            raise
+        files = tuple(
+            ModelFile(path=path, size=own.size, sha256=own.sha256) for path, own in hashes.items()
+        )
+        return InstalledModel(
+            hub_id=listing.hub_id,
+            revision=listing.revision,
+            name=name_of(listing.hub_id),
+            kind=said.kind,
+            dims=said.dims,
+            window=said.window,
+            precision=said.precision,
+            prompts=dict(said.prompts),
+            files=files,
+            added_at=datetime.now(UTC),
+        )
+
+
+@contextmanager
+def cleanup_when_full(adding: Path) -> Iterator[None]:
+    """Remove ``adding`` if the disk is full: what it holds is what fills the disk."""
+    try:
+        yield
+    except OutOfSpace:
+        shutil.rmtree(adding, ignore_errors=True)
+        raise
+
+
+def difference(own: FileHashes, file: HubFile) -> str | None:
+    """How a file differs from what the hub lists."""
+    if own.size != file.size:
+        return f"has {own.size} bytes, expected {file.size}"
+    if file.sha256 is not None and own.sha256 != file.sha256:
+        return f"has the SHA-256 {own.sha256}, expected {file.sha256}"
+    if file.sha256 is None and own.git_hash != file.git_hash:
+        return f"has the git hash {own.git_hash}, expected {file.git_hash}"
+    return None
+
+
+def _kept(target: Path, file: HubFile) -> FileHashes | None:
+    """Hashes of a file of an earlier attempt; None if it must be fetched."""
+    try:
+        own = hashes_of(target)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        own = None
+    if own is None or difference(own, file) is not None:
+        target.unlink()
+        return None
+    return own
+
+
+def _arrived(adding: Path, file: HubFile) -> int:
+    for name in (file.path, file.path + PART):
+        with suppress(OSError):
+            return min(file.size, (adding / name).lstat().st_size)
+    return 0
+
+
+def _link_files(source: Path, target: Path) -> None:
+    """The files of a damaged model: those that are intact need not be fetched again."""
+    for place, _, names in os.walk(source):
+        for name in names:
+            own = Path(place) / name
+            copy = target / own.relative_to(source)
+            if own.is_symlink() or copy.exists():
+                continue
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            os.link(own, copy, follow_symlinks=False)

@@ -1,0 +1,163 @@
+"""The record ``model.json`` of an installed model, and the rules for names of models and of their files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from latent_core.domain.errors import Invalid
+
+RECORD_FILE: Final = "model.json"
+MAX_RECORD_BYTES: Final = 1024 * 1024
+MAX_FILES: Final = 64
+MAX_PATH_BYTES: Final = 100
+"""A name of a tar archive without extensions."""
+REVISION_SHOWN: Final = 12
+"""Characters of a revision in names of folders and versions."""
+HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+REVISION: Final = re.compile(r"[0-9a-f]{40}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
+OWN_NAMES: Final = re.compile(r"local(?:-.*)?")
+"""Names of embedders that come with this program."""
+_ALLOWED: Final = re.compile(
+    r"(?:.*\.(?:onnx|safetensors|json)|.*\.onnx[._]data(?:_\d{1,3})?|vocab\.txt|merges\.txt)",
+    re.DOTALL,
+)
+_DRIVE: Final = re.compile(r"[A-Za-z]:")
+
+
+def checked_path(path: str) -> str:
+    """``path`` if it is a plain relative name below a folder; ``ValueError`` says why not."""
+    parts = path.split("/")
+    if not path or len(path) > 4096 or not path.isprintable():
+        raise ValueError(
+            f"the file name {path[:MAX_PATH_BYTES]!r} is empty, too long or not printable"
+        )
+    if path.startswith("/") or "\\" in path or _DRIVE.match(path):
+        raise ValueError(f"the file name {path!r} is not relative")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ValueError(f"the file name {path!r} leaves its folder")
+    return path
+
+
+def is_model_file(path: str) -> bool:
+    """Whether files of this name are read at all: weights, settings and vocabularies, never code or pickles."""
+    name = PurePosixPath(path).name
+    short = len(path.encode()) <= MAX_PATH_BYTES
+    return short and name != RECORD_FILE and _ALLOWED.fullmatch(name) is not None
+
+
+def _model_file(path: str) -> str:
+    if not is_model_file(checked_path(path)):
+        raise ValueError(
+            f"the file {path!r} is neither ONNX, safetensors, JSON nor a vocabulary, or its name is too long"
+        )
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository as the hub lists it. ``sha256`` is known for files in LFS, ``git_hash`` for others."""
+
+    path: str
+    size: int
+    sha256: str | None = None
+    git_hash: str | None = None
+
+
+class ModelFile(BaseModel):
+    """A file of an installed model."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Annotated[str, AfterValidator(_model_file)]
+    size: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=SHA256)]
+
+
+class InstalledModel(BaseModel):
+    """What ``model.json`` says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    hub_id: Annotated[str, Field(pattern=HUB_ID)]
+    revision: Annotated[str, Field(pattern=REVISION)]
+    name: Annotated[str, Field(pattern=NAME)]
+    kind: Literal["embedder", "image_embedder", "reranker"]
+    dims: int | None = None
+    window: int | None = None
+    precision: str
+    prompts: dict[str, str] = Field(default_factory=dict)
+    files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
+    added_at: datetime
+
+    @model_validator(mode="after")
+    def _one_name(self) -> Self:
+        if self.name != name_of(self.hub_id):
+            raise ValueError(f"the name of {self.hub_id} is {name_of(self.hub_id)}")
+        if len({file.path.lower() for file in self.files}) < len(self.files):
+            raise ValueError("a file is listed twice")
+        return self
+
+    @property
+    def reference(self) -> str:
+        """Name and revision: also the name of its folder."""
+        return reference_of(self.name, self.revision)
+
+    @property
+    def version(self) -> str:
+        """Of the vectors it makes, in full precision."""
+        return f"{self.hub_id}@{self.revision[:REVISION_SHOWN]}"
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def add_command(self) -> str:
+        return f"latent models add {self.version}"
+
+
+def reference_of(name: str, revision: str) -> str:
+    return f"{name}@{revision[:REVISION_SHOWN]}"
+
+
+def name_of(hub_id: str) -> str:
+    """The model's name in manifests."""
+    return hub_id.rpartition("/")[2].lower()
+
+
+def parse_reference(text: str) -> tuple[str, str | None]:
+    """Hub id and revision of ``<hub id>[@revision]``; ``Invalid`` if it is none."""
+    hub_id, at, revision = text.strip().partition("@")
+    if not HUB_ID.fullmatch(hub_id) or "--" in hub_id or ".." in hub_id:
+        raise Invalid(
+            f"'{text}' is not a model of a hub: write <owner>/<model>, such as nomic-ai/nomic-embed-text-v1.5,"
+            " with @<revision> if it must be that one"
+        )
+    if at and not revision:
+        raise Invalid(f"'{text}' ends with @: write a branch, tag or commit after it")
+    if OWN_NAMES.fullmatch(name_of(hub_id)):
+        raise Invalid(
+            f"'{name_of(hub_id)}' is the name of a built-in embedder, so {hub_id} cannot be installed"
+        )
+    return hub_id, revision or None
+
+
+def parse_record(content: bytes, source: str) -> InstalledModel:
+    """The record in ``content``; ``Invalid`` names ``source`` and the first problem."""
+    try:
+        return InstalledModel.model_validate_json(content)
+    except ValidationError as exc:
+        first = exc.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise Invalid(
+            f"{source} is not a model's record: {place + ': ' if place else ''}{first['msg']}"
+        ) from exc
