@@ -46,6 +46,7 @@ OF_THE_STACK = {
     "LLC_SIGNING_KEY",
     "LLC_EMBED_API_KEY",
     "LLC_RERANK_API_KEY",
+    "LLC_HUB_TOKEN",
     "LLC_BROWSER_PATH",
 }
 """Settings whose variables .env does not change in the stack's containers."""

@@ -520,6 +520,17 @@ def test_a_hub_that_cannot_be_reached_and_one_that_is_none_are_named(
         adder(hub, store, address=HubAddress(f"{hub.files_url}")).add(ID)
 
 
+@pytest.mark.parametrize(
+    "url", ["hub.example.com", "https://user:secret@hub.example.com", "file:///hub"]
+)
+def test_an_address_that_is_no_hub_is_named_without_its_credentials(
+    store: ModelStore, url: str, hub: ModelHub
+) -> None:
+    with pytest.raises(Invalid, match="LLC_HUB_URL") as caught:
+        adder(hub, store, address=HubAddress(url)).add(ID)
+    assert "secret" not in str(caught.value)
+
+
 def test_the_proxy_of_the_environment_is_used(
     hub: ModelHub, store: ModelStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,6 @@ OTHER_NAMES = {
     "RERANK_API_KEY": "rerank_api_key",
     "HF_ENDPOINT": "hub_url",
     "HF_TOKEN": "hub_token",
-    "HF_HUB_OFFLINE": "hub_offline",
 }
 EXAMPLE = REPOSITORY / ".env.example"
 
@@ -132,6 +131,16 @@ def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for names in setting_names().values():
         for name in names:
             monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "offline"), [("1", True), ("Yes", True), ("0", False), ("7", False)]
+)
+def test_offline_mode_is_read_as_the_client_of_hubs_reads_it(
+    value: str, offline: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", value)
+    assert load_settings().hub_offline is offline
 
 
 def test_every_setting_has_a_behaviour_or_the_part_that_delivers_it() -> None:

@@ -83,6 +83,10 @@ class Hub:
 
         # Else it fetches a list of agents, sends which one starts us, and writes to the home directory.
         constants.HF_HUB_DISABLE_TELEMETRY = True
+        if not address.url.startswith(("http://", "https://")) or "@" in address.url:
+            raise Invalid(
+                "LLC_HUB_URL: write the address of a hub without credentials: https://hub.example.com"
+            )
         self._library = huggingface_hub
         self._address = address
         self._token: str | bool = address.token.get_secret_value() if address.token else False
