@@ -370,8 +370,8 @@ def test_of_two_processes_that_add_a_model_one_fetches_and_the_other_finds_it(
         )
         for _ in range(2)
     ]
-    said = sorted(process.communicate(timeout=60)[0].strip() for process in running)
-    assert said == ["False", "True"]
+    answers = sorted(process.communicate(timeout=60)[0].strip() for process in running)
+    assert answers == ["False", "True"]
     assert len(hub.transfers(ONNX)) == 1
 
 

@@ -291,9 +291,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and fault.altered:
             content = bytes(len(content))
         start, status = 0, 200
-        asked = self.headers.get("range")
-        if asked is not None and not (fault and fault.whole):
-            start = int(asked.removeprefix("bytes=").partition("-")[0])
+        requested = self.headers.get("range")
+        if requested is not None and not (fault and fault.whole):
+            start = int(requested.removeprefix("bytes=").partition("-")[0])
             if start >= len(content):
                 self._send(416, b"", {"Content-Range": f"bytes */{len(content)}"})
                 return

@@ -199,7 +199,7 @@ class Adder:
             if str(path.relative_to(adding)) not in hashes:
                 path.unlink()  # of a damaged folder, or of a release that needed other files
         try:
-            said = self.reader.describe(adding)
+            described = self.reader.describe(adding)
         except LatentError:
             shutil.rmtree(adding)  # the same files would be refused again
             raise
@@ -210,11 +210,11 @@ class Adder:
             hub_id=listing.hub_id,
             revision=listing.revision,
             name=name_of(listing.hub_id),
-            kind=said.kind,
-            dims=said.dims,
-            window=said.window,
-            precision=said.precision,
-            prompts=dict(said.prompts),
+            kind=described.kind,
+            dims=described.dims,
+            window=described.window,
+            precision=described.precision,
+            prompts=dict(described.prompts),
             files=files,
             added_at=datetime.now(UTC),
         )

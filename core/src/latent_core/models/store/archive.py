@@ -200,11 +200,11 @@ def _write(file: BinaryIO, folder: Path, model: InstalledModel, on_progress: OnP
     file.write(_ZEROS * 2)
 
 
-def _compare(said: Description, model: InstalledModel, source: Path) -> None:
-    if (said.kind, said.dims) != (model.kind, model.dims):
+def _compare(described: Description, model: InstalledModel, source: Path) -> None:
+    if (described.kind, described.dims) != (model.kind, model.dims):
         raise Invalid(
             f"{source} cannot be imported: model.json says {model.kind} with {model.dims} dimensions, but the files"
-            f" are {said.kind} with {said.dims}"
+            f" are {described.kind} with {described.dims}"
         )
 
 
