@@ -202,6 +202,12 @@ def test_search_in_json_is_the_answer_itself(
     }  # fmt: skip
 
 
+def test_a_filter_by_symbol_is_sent_as_it_is(latent: Latent, gateway: FakeGateway) -> None:
+    symbol = '{"symbol": "Client.close"}'
+    latent("search", "close", "-c", "notes", "--filter", symbol)
+    assert gateway.requests[-1].json()["filters"] == {"symbol": "Client.close"}
+
+
 def test_facets_of_a_search_are_counted_below_the_hits(
     latent: Latent, museum: Path, gateway: FakeGateway
 ) -> None:

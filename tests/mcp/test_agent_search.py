@@ -243,3 +243,19 @@ async def test_a_hit_names_the_terms_that_it_contains_with_their_lines(
     whole = await found(harness, "project", query="fog", detail="full", **terms)
     assert {"score", "chunk_id", "uri", "source_type"} <= set(whole["hits"][0])
     assert {"channel": "bm25"} in whole["hits"][0]["why"]
+
+
+async def test_an_agent_finds_a_definition_by_its_symbol(harness: GatewayHarness) -> None:
+    manifest = {"id": "code", "name": "code", "embedder": "openai/test", "dims": 64}
+    await harness.ask_json("owner", "POST", "/v1/containers", body={"manifest": manifest})
+    source = "".join(
+        f"class {name}:\n    def open(self):\n        lamp()\n\n    def close(self):\n        lamp()\n\n"
+        for name in ("Client", "Server")
+    )
+    async with working(harness.settings, harness.stack):
+        await harness.add("code", "net.py", source.encode())
+        await eventually(lambda: quiet(harness), what="the source file")
+    for symbol, lines in (("Server.close", [12]), ("close", [5, 12])):
+        arguments = {"query": "lamp", "filters": {"symbol": symbol}, "dedup": False}
+        answer = await found(harness, "owner", containers=["code"], **arguments)
+        assert sorted(hit["lines"][0] for hit in answer["hits"]) == lines

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import io
+from importlib.metadata import distribution, packages_distributions
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.chunk import SourceType
 from latent_workers.parse.code import definitions, parser
+from latent_workers.parse.code.grammars import GRAMMARS
 from latent_workers.parse.code.languages import language_of
 from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.signatures import EXTENSIONS, FILE_NAMES
@@ -147,6 +149,17 @@ def test_blocks_of_python_are_its_definitions_and_what_stands_between() -> None:
 )
 def test_definitions_are_known_by_name(name: str, source: str, expected: list[str]) -> None:
     assert [path for path, *_ in outline(source, name)] == expected
+
+
+def test_each_grammar_is_a_compiled_wheel_of_its_own_and_nothing_downloads_one() -> None:
+    providers = packages_distributions()
+    wheels = {one: providers[one] for one in {grammar.module for grammar in GRAMMARS.values()}}
+    assert wheels == {one: [one.replace("_", "-")] for one in wheels}
+    for (name,) in wheels.values():
+        files = distribution(name).files or []
+        assert any(file.suffix in (".so", ".pyd", ".dylib") for file in files), name
+        needed = distribution(name).requires or []
+        assert all("extra ==" in one for one in needed), "a loader of grammars would be among them"
 
 
 def test_comments_and_attributes_right_above_belong_to_a_definition() -> None:
