@@ -108,7 +108,7 @@ def _cost(report: DryRun) -> str | None:
     """None if embedding costs nothing."""
     estimate = report.estimate
     if estimate.cost is None:
-        return "unknown; set LLC_EMBED_PRICE_PER_MILLION to the price of a million tokens"
+        return "unknown; set LLC_EMBED_PRICE_PER_MILLION (or price of the provider) to the price of a million tokens"
     if not estimate.cost:
         return None
     return f"{estimate.cost:.4g} ({estimate.price_per_million:g} per million tokens)"

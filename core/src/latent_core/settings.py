@@ -13,7 +13,14 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -25,6 +32,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest.model import check_reranker
 from latent_core.domain.web_address import parse_origin
 from latent_core.runtime.secret_files import SecretFiles, file_variables
 
@@ -161,10 +169,11 @@ class Settings(BaseSettings):
     providers: Path | None = _named("LLC_PROVIDERS")
     """A YAML file with further servers of models; the settings above and below are providers of fixed names."""
 
-    rerank_provider: Literal["none", "api", "local"] | None = _named(
+    rerank_provider: Annotated[str, AfterValidator(check_reranker)] | None = _named(
         "LLC_RERANK_PROVIDER", "RERANK_PROVIDER"
     )
-    """For manifests without a provider; default what is configured, the server first. ``none`` turns reranking off."""
+    """For manifests without a provider: ``api``, ``local`` or ``<provider>/<model>``; default what is configured, the
+    server first. ``none`` turns reranking off."""
     rerank_api_url: str | None = _named("LLC_RERANK_API_URL", "RERANK_API_URL")
     rerank_api_key: SecretStr | None = _named("LLC_RERANK_API_KEY", "RERANK_API_KEY")
     rerank_dialect: Literal["auto", "contract", "cohere", "jina", "voyage", "vllm", "tei"] = _named(

@@ -20,6 +20,8 @@ from hypothesis import given, settings, strategies as st
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.domain.manifest.model import RERANKERS, parse_manifest
+from latent_core.models.providers.entry import Kind
 from latent_core.models.rerank.api import (
     ApiReranker,
     Dialect,
@@ -29,7 +31,7 @@ from latent_core.models.rerank.api import (
     endpoint_of,
     read_scores,
 )
-from latent_core.models.rerank.resolve import Provider, Rerankers
+from latent_core.models.rerank.resolve import DIALECTS, Provider, Rerankers
 from latent_core.settings import Settings
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 from tests.support.servers.rerank_server import PATHS, RerankFault, RerankServer, overlap
@@ -404,7 +406,7 @@ class TestResolve:
         with pytest.raises(Unavailable, match=message):
             Rerankers.of(Settings()).named(provider)
 
-    @pytest.mark.parametrize("provider", typing.get_args(Provider))
+    @pytest.mark.parametrize("provider", RERANKERS)
     def test_the_value_none_disables_reranking(self, provider: Provider, folder: Path) -> None:
         off = Settings(rerank_provider="none", rerank_api_url="http://ranker", rerank_folder=folder)
         with pytest.raises(Unavailable, match="turned off"):
@@ -437,6 +439,55 @@ class TestResolve:
         scores = await rerankers.named("api").rerank(QUERY, TEXTS, soon())
         await rerankers.close()
         assert scores == pytest.approx(EXPECTED)
+
+    @pytest.mark.parametrize("kind", sorted(DIALECTS))
+    async def test_a_model_of_a_provider_reranks_whatever_the_end_of_its_address(
+        self, server: RerankServer, tmp_path: Path, kind: Kind
+    ) -> None:
+        (tmp_path / "key").write_text(KEY.get_secret_value(), encoding="utf-8")
+        file = tmp_path / "providers.yaml"
+        for ending in ("", "/v1", "/v1/"):
+            address = server.url(f"/{DIALECTS[kind]}{ending}")
+            file.write_text(
+                f"providers: [{{name: far, kind: {kind.value}, base_url: '{address}', key_file: key}}]",
+                encoding="utf-8",
+            )
+            name = "far/org/reranker-1"
+            by_manifest = Rerankers.of(Settings(providers=file))
+            by_setting = Rerankers.of(Settings(providers=file, rerank_provider=name))
+            for reranker in (by_manifest.named(name), by_setting.named()):
+                assert await reranker.rerank(QUERY, TEXTS, soon()) == pytest.approx(EXPECTED)
+            if kind is not Kind.TEI:
+                assert server.requests[-1].body["model"] == "org/reranker-1"
+            await by_manifest.close()
+            await by_setting.close()
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("fra/m", "did you mean 'far/m'"),
+            ("nowhere/m", "there is no provider 'nowhere'"),
+            ("plain/m", "'plain' is of kind openai, which has no rerankers; kinds with"),
+        ],
+    )
+    def test_a_name_that_is_no_reranker_is_refused(
+        self, tmp_path: Path, name: str, expected: str
+    ) -> None:
+        file = tmp_path / "providers.yaml"
+        file.write_text("providers: [{name: far, kind: cohere}, {name: plain, kind: openai}]")
+        with pytest.raises(Invalid, match=expected):
+            Rerankers.of(Settings(providers=file)).check(name)
+        with pytest.raises(Invalid, match="LLC_RERANK_PROVIDER"):
+            Rerankers.of(Settings(providers=file, rerank_provider=name))
+        rerankers = Rerankers.of(Settings(providers=file))
+        assert not rerankers.offered(name)
+        assert not rerankers.offered("far/m")  # it has no key
+        with pytest.raises(Unavailable, match="needs a key: set key_file of the provider 'far'"):
+            rerankers.named("far/m")
+
+    def test_a_wrong_name_in_a_manifest_is_corrected(self) -> None:
+        with pytest.raises(Invalid, match="did you mean 'local'"):
+            parse_manifest({"id": "a", "name": "A", "retrieval": {"rerank": {"provider": "lokal"}}})
 
     def test_settings_name_every_dialect(self) -> None:
         named = typing.get_args(Settings.model_fields["rerank_dialect"].annotation)

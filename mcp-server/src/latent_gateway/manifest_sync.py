@@ -108,6 +108,7 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError |
             logger.warning(
                 "manifest_of_elsewhere", extra={"file": path.name, "cause": issue.message}
             )
+        stack.rerankers.check(manifest.retrieval.rerank.provider)
         await founding.create(
             stack.db,
             stack.vectors,

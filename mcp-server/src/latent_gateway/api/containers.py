@@ -130,6 +130,7 @@ async def created(
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
+    shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -163,6 +164,7 @@ async def change(
         )
     manifest = parse_manifest(body.manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
+    shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
         manifest = founding.completed(manifest, current)

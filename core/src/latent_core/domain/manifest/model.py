@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -178,11 +179,29 @@ class Freshness(_ManifestModel):
     decay_lambda: float = Field(default=0.02, ge=0.0)
 
 
+RERANKERS: Final = ("none", "api", "local")
+_RERANKER: Final = re.compile(r"[a-z0-9][a-z0-9_-]*/\S+")
+
+
+def check_reranker(value: str) -> str:
+    """A reranker's name: one of ``RERANKERS``, or a model of a provider."""
+    if value not in RERANKERS and not _RERANKER.fullmatch(value):
+        near = difflib.get_close_matches(value, RERANKERS, n=1)
+        hint = (
+            f"did you mean '{near[0]}'?"
+            if near
+            else f"use {', '.join(RERANKERS)} or <provider>/<model>"
+        )
+        raise ValueError(f"'{value}' names no reranker; {hint}")
+    return value
+
+
 class Rerank(_ManifestModel):
     enabled: bool = False
     top_k_in: int = Field(default=50, ge=1, le=1000)
     top_k_out: int = Field(default=10, ge=1, le=100)
-    provider: Literal["none", "api", "local"] = "none"
+    provider: Annotated[str, AfterValidator(check_reranker)] = "none"
+    """``none`` (as LLC_RERANK_PROVIDER says), ``api``, ``local`` or ``<provider>/<model>``."""
 
 
 class Debug(_ManifestModel):

@@ -21,10 +21,10 @@ from latent_core.domain.errors import (
     RateLimited,
     Unavailable,
 )
+from latent_core.models.http.address import below_root, parsed_address
 from latent_core.models.http.client import TRANSIENT, ModelHttpClient, ModelServer
 from latent_core.telemetry.redaction import OwnKey
 
-URL_SETTING: Final = "LLC_RERANK_API_URL"
 _VERSIONS: Final = ("/v1", "/v2")
 """An address with this ending is the base of an API."""
 
@@ -100,16 +100,13 @@ _HOSTS: Final = {
 }
 
 
-def parse_url(address: str) -> httpx.URL:
+def parse_url(endpoint: RerankEndpoint) -> httpx.URL:
     """The configured address; ``Invalid`` names the setting."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as exc:
-        raise Invalid(f"{URL_SETTING} cannot be read: {exc}") from exc
-    if url.scheme not in ("http", "https") or not url.host:
-        raise Invalid(f"{URL_SETTING} must be an http:// or https:// address")
+    url = parsed_address(endpoint.url, endpoint.setting)
     if url.userinfo:
-        raise Invalid(f"{URL_SETTING} contains a password: set the key as LLC_RERANK_API_KEY")
+        raise Invalid(
+            f"{endpoint.setting} contains a password: set the key as {endpoint.key_setting}"
+        )
     return url
 
 
@@ -158,7 +155,7 @@ def _items(answer: Any, name: str) -> Sequence[Any]:
             if isinstance(items := answer.get(key), list):
                 return items
     raise Invalid(
-        f"{name} returned neither 'results' nor 'scores': check LLC_RERANK_API_URL and LLC_RERANK_DIALECT"
+        f"{name} returned neither 'results' nor 'scores': check its address and its dialect"
     )
 
 
@@ -205,6 +202,14 @@ class RerankEndpoint:
     model: str | None = None
     dialect: Dialect | None = None
     """Default: the known dialect of the host, else the contract's."""
+    whole_address: bool = True
+    """Whether ``url`` may have the path of the requests; else it is a base address, with or without a version."""
+    setting: str = "LLC_RERANK_API_URL"
+    """The setting of the address …"""
+    key_setting: str = "LLC_RERANK_API_KEY"
+    model_setting: str = "LLC_RERANK_MODEL"
+    others: str = "LLC_RERANK_DIALECT and LLC_RERANK_MODEL"
+    """… and what else to check when requests are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,12 +234,16 @@ class ApiReranker:
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``Invalid`` for an unusable address, or a missing model that the dialect needs."""
-        given = parse_url(endpoint.url)
+        given = parse_url(endpoint)
         dialect = endpoint.dialect or dialect_of(given)
         self._shape = SHAPES[dialect]
         if self._shape.model is ModelField.ALWAYS and endpoint.model is None:
-            raise Invalid(f"the {dialect} dialect needs a model: set LLC_RERANK_MODEL")
-        url = endpoint_of(given, dialect)
+            raise Invalid(f"the {dialect} dialect needs a model: set {endpoint.model_setting}")
+        if endpoint.whole_address:
+            url = endpoint_of(given, dialect)
+        else:
+            url = below_root(given, self._shape.path)
+        self._endpoint = endpoint
         self.name = f"the reranker at {url.host}"
         self._model = endpoint.model
         self._retry_policy = retry_policy
@@ -245,7 +254,7 @@ class ApiReranker:
         server = ModelServer(
             name=self.name,
             url=url,
-            key=OwnKey(endpoint.api_key, "LLC_RERANK_API_KEY"),
+            key=OwnKey(endpoint.api_key, endpoint.key_setting),
             refused=self._refused,
             too_long=self._too_long,
             transient=TRANSIENT | {424},  # TEI, when its model fails
@@ -307,21 +316,20 @@ class ApiReranker:
     def _too_long(self, max_bytes: int) -> LatentError:
         return Invalid(
             f"{self.name} sends more than {max_bytes} bytes, too many for scores:"
-            " check LLC_RERANK_API_URL"
+            f" check {self._endpoint.setting}"
         )
 
     def _refused(self, status: int, answer_text: str) -> LatentError:
         """The error of a permanent refusal."""
+        own = self._endpoint
         if status in (401, 403):  # the server's text may show a part of the key
-            message = f"{self.name} does not accept the key ({status}): check LLC_RERANK_API_KEY"
+            message = f"{self.name} does not accept the key ({status}): check {own.key_setting}"
         elif 300 <= status < 400:
-            message = (
-                f"{self.name} redirects ({status}): set LLC_RERANK_API_URL to the final address"
-            )
+            message = f"{self.name} redirects ({status}): set {own.setting} to the final address"
         else:
             message = (
                 f"{self.name} refuses the request ({status}): {answer_text};"
-                " check LLC_RERANK_API_URL, LLC_RERANK_DIALECT and LLC_RERANK_MODEL"
+                f" check {own.setting}, {own.others}"
             )
         return Invalid(message, upstream_status=status)
 

@@ -1,17 +1,20 @@
 """The ``Reranker`` interface, and the choice of a reranker by a container's ``retrieval.rerank.provider``.
 
-api      the server at LLC_RERANK_API_URL
-local    the cross-encoder in LLC_RERANK_FOLDER
-none     the default: LLC_RERANK_PROVIDER, else the configured one of the two, the server first
+api                   the server at LLC_RERANK_API_URL
+local                 the cross-encoder in LLC_RERANK_FOLDER
+<provider>/<model>    a model of a provider (``models.providers.registry``)
+none                  the default: LLC_RERANK_PROVIDER, else the configured one of the first two, the server first
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 
-from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
+from latent_core.models.providers.entry import Kind
+from latent_core.models.providers.registry import Providers
 from latent_core.models.rerank.api import ApiReranker, Dialect, RerankEndpoint
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.settings import Settings
@@ -37,7 +40,16 @@ class Reranker(Protocol):
     async def close(self) -> None: ...
 
 
-Provider = Literal["none", "api", "local"]
+Provider = str
+"""Of a manifest, as above."""
+DIALECTS: Final = {
+    Kind.COHERE: Dialect.COHERE,
+    Kind.JINA: Dialect.JINA,
+    Kind.VOYAGE: Dialect.VOYAGE,
+    Kind.VLLM: Dialect.VLLM,
+    Kind.TEI: Dialect.TEI,
+}
+"""Kinds of providers that have rerankers."""
 
 _API_MISSING = "no rerank server is configured: set LLC_RERANK_API_URL"
 _LOCAL_MISSING = "no local rerank model is configured: set LLC_RERANK_FOLDER"
@@ -49,6 +61,9 @@ class Rerankers:
     local: LocalReranker | None = None
     default: Provider | None = None
     """As configured; ``none`` turns reranking off for all manifests and requests."""
+    providers: Providers = field(default_factory=lambda: Providers(()))
+    _of_providers: dict[str, ApiReranker] = field(default_factory=dict)
+    """Those that were used, by name."""
 
     @classmethod
     def of(cls, settings: Settings) -> Rerankers:
@@ -59,7 +74,26 @@ class Rerankers:
             raise Invalid(f"LLC_RERANK_PROVIDER is api, but {_API_MISSING}")
         if settings.rerank_provider == "local" and settings.rerank_folder is None:
             raise Invalid(f"LLC_RERANK_PROVIDER is local, but {_LOCAL_MISSING}")
-        return cls(_api(settings), _local(settings), settings.rerank_provider)
+        made = cls(
+            _api(settings), _local(settings), settings.rerank_provider, Providers.of(settings)
+        )
+        made.check(settings.rerank_provider or "none", "LLC_RERANK_PROVIDER")
+        return made
+
+    def check(self, name: str, where: str = "retrieval.rerank.provider") -> None:
+        """``Invalid`` if ``name`` is a model of no provider, or of one without rerankers."""
+        if "/" not in name:
+            return
+        found = self.providers.find(name)
+        if found is None:
+            why = self.providers.unknown(name) or f"'{name}' names no reranker"
+            raise Invalid(f"{where}: {why}")
+        if found.provider.kind not in DIALECTS:
+            kinds = ", ".join(sorted(DIALECTS))
+            raise Invalid(
+                f"{where}: the provider '{found.provider.name}' is of kind {found.provider.kind.value}, which has no"
+                f" rerankers; kinds with rerankers are {kinds}"
+            )
 
     def named(self, provider: Provider = "none") -> Reranker:
         """The reranker of a manifest's ``provider``; without one, ``Unavailable`` names the setting."""
@@ -68,6 +102,8 @@ class Rerankers:
         chosen = provider if provider != "none" else self.default
         if chosen == "api":
             return _there(self.api, _API_MISSING)
+        if chosen is not None and "/" in chosen:
+            return self._of_provider(chosen)
         if chosen == "local":
             return _there(self.local, _LOCAL_MISSING)
         return _there(
@@ -83,8 +119,17 @@ class Rerankers:
             return False
         return True
 
+    def _of_provider(self, name: str) -> ApiReranker:
+        if name not in self._of_providers:
+            try:
+                self.check(name)
+                self._of_providers[name] = ApiReranker(_endpoint(self.providers, name))
+            except Invalid as exc:
+                raise Misconfigured(exc.message) from exc
+        return self._of_providers[name]
+
     async def close(self) -> None:
-        for reranker in (self.api, self.local):
+        for reranker in (self.api, self.local, *self._of_providers.values()):
             if reranker is not None:
                 await reranker.close()
 
@@ -106,6 +151,25 @@ def _api(settings: Settings) -> ApiReranker | None:
             settings.rerank_model,
             None if named == "auto" else Dialect(named),
         )
+    )
+
+
+def _endpoint(providers: Providers, name: str) -> RerankEndpoint:
+    found = providers.find(name)
+    if found is None:
+        raise Misconfigured(f"there is no provider of the reranker {name}")
+    provider = found.provider
+    if (missing := provider.missing()) is not None:
+        raise Misconfigured(f"the reranker {name} {missing}")
+    return RerankEndpoint(
+        provider.base_url or "",
+        provider.secret(),
+        found.model,
+        DIALECTS[provider.kind],
+        whole_address=False,
+        setting=provider.address_setting,
+        key_setting=provider.key_setting,
+        others="the model's name and the kind of the provider",
     )
 
 
