@@ -13,10 +13,12 @@ from rich.console import Console
 
 from latent_cli import jobs_output, progress
 from latent_cli.commands import export, import_
-from latent_cli.commands.search import marked, others, place_of, rating, show_hit
+from latent_cli.hits_output import hit_lines, marked, others, rating
 from latent_cli.jobs_output import about, named
 from latent_cli.output import can_link, moment, safe, size
+from latent_cli.place_output import place_of
 from latent_cli.progress import IngestBars, JobsBar
+from latent_cli.styled import print_lines
 from latent_client.folder import FolderProgress
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobKind, JobState, JobView
@@ -50,12 +52,17 @@ def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -
 def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -> None:
     gateway.put("notes", "file:///a.md", "The lamp\x1b,\nthe Lamp — and oil.".encode())
     [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp oil", top_k=1))
-    text = marked(hit)
-    assert text.plain == "   The lamp\ufffd,\n   the Lamp — and oil."
-    assert [text.plain[span.start : span.end] for span in text.spans] == ["lamp", "Lamp", "oil"]
+    lines = marked(hit)
+    assert ["".join(text for text, _ in line) for line in lines] == [
+        "   The lamp\ufffd,",
+        "   the Lamp — and oil.",
+    ]
+    assert [text for line in lines for text, style in line if style] == ["lamp", "Lamp", "oil"]
 
 
-def test_a_hit_shows_its_relevance_in_percent_and_a_weak_one_is_dim(gateway: FakeGateway) -> None:
+def test_a_hit_shows_its_relevance_in_percent_and_a_weak_one_is_dim(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     gateway.put("notes", "file:///a.md", b"The lamp and oil.")
     [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp", top_k=1))
     assert rating(hit) == "score 1.0000"
@@ -63,12 +70,17 @@ def test_a_hit_shows_its_relevance_in_percent_and_a_weak_one_is_dim(gateway: Fak
     assert rating(strong) == "87% relevant"
     weak = strong.model_copy(update={"relevance": 0.12, "weak": True})
     assert rating(weak) == "12% relevant (weak)"
-    console = Console(record=True, width=80, force_terminal=True, color_system="standard")
-    with console.capture() as shown:
-        show_hit(console, 1, strong, several=False)
-        show_hit(console, 2, weak, several=False)
-    assert "\x1b[1mLamps" in shown.get()
-    assert "\x1b[2mLamps" in shown.get()
+    lines = [*hit_lines(1, strong, several=False), *hit_lines(2, weak, several=False)]
+    print_lines(lines)
+    plain = capsys.readouterr().out
+    assert plain.startswith("1. Lamps  87% relevant\n   ")
+    assert "\x1b" not in plain
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    print_lines(lines)
+    drawn = capsys.readouterr().out
+    assert "\x1b[1mLamps" in drawn
+    assert "\x1b[2mLamps" in drawn
 
 
 @pytest.mark.parametrize(
@@ -208,8 +220,10 @@ def test_an_export_or_import_that_did_not_come_to_its_end_is_no_success(
 
 
 def test_a_title_is_a_link_to_its_page_only_on_terminals_that_can_show_one(
-    gateway: FakeGateway,
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
     gateway.put("notes", "file:///a.md", b"The lamp and oil.")
     [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp", top_k=1))
     link = "http://127.0.0.1:7801/v1/blobs/ab?sig=x"
@@ -219,13 +233,11 @@ def test_a_title_is_a_link_to_its_page_only_on_terminals_that_can_show_one(
         (f"javascript:{link}", True, False),
         (None, True, False),
     ):
-        console = Console(width=80, force_terminal=True, color_system="standard")
-        with console.capture() as shown:
-            show_hit(
-                console, 1, hit.model_copy(update={"page_uri": uri}), several=False, links=links
-            )
-        assert ("\x1b]8;" in shown.get()) is expected
-        assert shown.get().count(link) == expected
+        linked = hit.model_copy(update={"page_uri": uri})
+        print_lines(hit_lines(1, linked, several=False, links=links))
+        shown = capsys.readouterr().out
+        assert ("\x1b]8;" in shown) is expected
+        assert shown.count(link) == expected
 
 
 @pytest.mark.parametrize(

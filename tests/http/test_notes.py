@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.document import Origin
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, NotFound, RateLimited
+from latent_core.domain.origin import Origin
 from latent_core.domain.token import Scope
 from latent_core.wire.documents import AddAnswer
 from latent_core.wire.refresh import RefreshAnswer, RefreshRequest, RefreshTarget, Strategy

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import keyword
+import os
 import sys
 import traceback
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from latent_core import __version__
+from latent_core.runtime.imports import quick_imports
 
 COMMANDS: Final = {
     "up": "Start gateway and worker on embedded services, in one process.",
@@ -70,8 +72,9 @@ class LazyGroup(TyperGroup):
     @override
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in COMMANDS:
-            module = import_module(module_of(cmd_name))
-            return typer.main.get_command(module.app)
+            with quick_imports():
+                module = import_module(module_of(cmd_name))
+                return typer.main.get_command(module.app)
         near = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
         return ctx.fail(
             f"no command '{cmd_name}'" + (f"; did you mean '{near[0]}'?" if near else "")
@@ -134,9 +137,13 @@ def main() -> None:
 UNUSED: Final = "httpx._main"
 """The HTTP client's own command line: importing it takes as long as the client itself (rich, click, pygments)."""
 
+NO_PLUGINS: Final = ("PYDANTIC_DISABLE_PLUGINS", "__all__")
+"""None of ours uses them, and looking for some reads the metadata of all installed packages."""
+
 
 def run(arguments: list[str]) -> int:
     """Run one call of ``latent`` and return its exit code. An error is one line on stderr."""
+    os.environ.setdefault(*NO_PLUGINS)  # noqa: TID251 - set for a library, not read
     sys.modules.setdefault(UNUSED, None)  # type: ignore[arg-type]  # documented: the import then fails
     invocation = Invocation()
     try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import OFFERED_MODES, SearchMode
+from latent_core.domain.retrieval import OFFERED_MODES, SearchMode
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the job; exit 4 if it fails.")]

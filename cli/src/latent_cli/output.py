@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from pydantic import BaseModel
-from rich.console import Console
-from rich.text import Text
 
 from latent_client.retry import MAX_ATTEMPTS, RetryNotice
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 WITHOUT_LINKS: Final = frozenset({"", "dumb", "linux", "screen"})
@@ -32,13 +31,25 @@ _CONTROLS_OF_TEXT: Final = {c: r for c, r in _CONTROLS.items() if chr(c) not in 
 
 def answers() -> Console:
     """The console for answers, on stdout."""
+    from rich.console import Console  # not needed by searches whose output is no terminal
+
     width = None if sys.stdout.isatty() else UNCUT
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def notes() -> Console:
     """The console for progress and remarks, on stderr."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+
+def print_note(text: str) -> None:
+    """One remark on stderr; only a terminal needs what draws."""
+    if sys.stderr.isatty():
+        notes().print(safe(text))
+    else:
+        sys.stderr.write(f"{safe(text)}\n")
 
 
 class RetryNotes:
@@ -88,7 +99,8 @@ def can_link() -> bool:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table without borders. Columns whose name begins with ``>`` are right-aligned."""
-    from rich.table import Table  # not needed by searches
+    from rich.table import Table
+    from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:

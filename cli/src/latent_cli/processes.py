@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.runtime import process
+from latent_core.runtime.imports import quick_imports
 from latent_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class AdoptionResult(BaseModel):
 
 def run_up(settings: Settings, announce: Announce, *, quiet: bool) -> int:
     """Run gateway and worker in this process until SIGINT or SIGTERM. ``quiet`` shows only warnings on stderr."""
-    with process.quick_imports():
+    with quick_imports():
         from latent_gateway.app import serve
         from latent_workers.worker import working
 
@@ -45,7 +46,7 @@ def run_up(settings: Settings, announce: Announce, *, quiet: bool) -> int:
 def run_gateway(settings: Settings, announce: Announce) -> int:
     """Run only a gateway. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "gateway")
-    with process.quick_imports():
+    with quick_imports():
         from latent_gateway.app import serve
 
     process.run(serve(settings, announce=announce))
@@ -55,7 +56,7 @@ def run_gateway(settings: Settings, announce: Announce) -> int:
 def run_worker(settings: Settings) -> int:
     """Run only a worker. ``Invalid`` names the missing addresses."""
     _require_servers(settings, "worker")
-    with process.quick_imports():
+    with quick_imports():
         from latent_workers.worker import run
 
     process.run(run(settings))

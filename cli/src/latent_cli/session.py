@@ -11,7 +11,7 @@ from latent_cli.output import RetryNotes
 from latent_client.searches import SearchClient
 from latent_client.transport import GatewayClient
 from latent_core.domain.errors import LatentError, NotFound, Unauthorized
-from latent_core.runtime.process import remember_absent
+from latent_core.runtime.imports import quick_imports, remember_absent, without_packages
 from latent_core.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ T = TypeVar("T")
 API_REMEDY: Final = "/v1/containers/list names those that can"
 """In the message about a container that the token may not read. People at a terminal need names."""
 NAMES_SHOWN: Final = 10
+UNUSED: Final = ("h2",)
+"""Packages that the HTTP client imports if they are installed, for protocols that this one does not speak."""
 
 
 def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
@@ -62,7 +64,9 @@ async def _ask(
     work: Callable[[C], Awaitable[T]],
 ) -> T:
     token = token_of(settings)
-    async with opened(settings, token) as client:
+    with quick_imports(), without_packages(*UNUSED):
+        client = opened(settings, token)
+    async with client:
         try:
             return await work(client)
         except NotFound as exc:

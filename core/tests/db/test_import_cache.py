@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from latent_core.runtime.process import remember_absent
+from latent_core.runtime.imports import remember_absent
 
 
 def test_what_is_absent_is_not_searched_for_again_and_what_is_there_stays(

@@ -19,6 +19,7 @@ from latent_core.domain.job import JobState
 from latent_core.domain.manifest.custom_schema import CustomSchema, format_violations
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.manifest.path_meta import path_meta
+from latent_core.domain.origin import Origin
 
 
 class DocumentState(StrEnum):
@@ -28,17 +29,6 @@ class DocumentState(StrEnum):
     FAILED = "failed"
     """Nothing visible, and no job works on it: ``failure`` says why."""
     DELETED = "deleted"
-
-
-class Origin(StrEnum):
-    """Where the content of a document comes from."""
-
-    PERSON = "person"
-    """A note or conversation that a person added."""
-    AGENT = "agent"
-    """A note or conversation that an agent added."""
-    WEB = "web"
-    FILE = "file"
 
 
 @dataclass(frozen=True, slots=True)

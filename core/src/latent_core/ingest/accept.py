@@ -13,10 +13,11 @@ from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import documents
 from latent_core.db.documents.documents import Authorship, SourceInfo
-from latent_core.domain.document import Author, Origin
+from latent_core.domain.document import Author
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobKind, NewJob
+from latent_core.domain.origin import Origin
 from latent_core.queue.enqueue import enqueue
 
 CORPUS_MIME: Final = "application/x-ndjson"

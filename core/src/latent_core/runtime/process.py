@@ -3,34 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
-import sys
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
-LOOKED_FOR: Final = ("sniffio",)
-
-
-def remember_absent(names: tuple[str, ...] = LOOKED_FOR) -> None:
-    """Make imports of absent packages fail without a search. Called in a composition root."""
-    for name in names:
-        if name not in sys.modules and find_spec(name) is None:
-            sys.modules[name] = None  # type: ignore[assignment]  # documented: the import then fails
-
-
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """Import modules without garbage collection: nearly all that they create stays, and looking through it again
-    and again is a tenth of the start."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
+from latent_core.runtime.imports import remember_absent
 
 T = TypeVar("T")
 

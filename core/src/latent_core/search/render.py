@@ -21,8 +21,8 @@ from latent_core.db.documents.chunk_texts import NeighbourRow
 from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modality
-from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Display
+from latent_core.domain.origin import Origin
 from latent_core.domain.table import header_above, header_row
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hit_pages import HitPages

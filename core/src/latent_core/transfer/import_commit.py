@@ -16,10 +16,10 @@ from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks as chunk_rows, documents, duplicates
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.chunk import Modality
-from latent_core.domain.document import Origin
 from latent_core.domain.errors import Conflict
 from latent_core.domain.ids import PointId, document_id, point_id
 from latent_core.domain.note import is_note
+from latent_core.domain.origin import Origin
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.publish import live_collection, switched
 from latent_core.ingest.stage import Checkpoint, stage_points

@@ -24,8 +24,8 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain.chunk import BlockType, Modality, SourceType
-from latent_core.domain.document import Origin
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.origin import Origin
 from latent_core.wire.sources import SourceView
 
 FORMAT: Final = "latent-container"

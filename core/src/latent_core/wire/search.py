@@ -9,8 +9,8 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.document import Origin
-from latent_core.domain.manifest.model import Fusion, SearchMode
+from latent_core.domain.origin import Origin
+from latent_core.domain.retrieval import Fusion, SearchMode
 from latent_core.domain.text import Text
 from latent_core.wire.base import Envelope
 

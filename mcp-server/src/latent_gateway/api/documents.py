@@ -15,9 +15,10 @@ from latent_core.db.documents.document_listing import DocumentFilter, ListPositi
 from latent_core.db.documents.trash import DeletedDocument
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.document import DocumentState, DocumentView, Origin
+from latent_core.domain.document import DocumentState, DocumentView
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
 from latent_core.domain.note import is_version
+from latent_core.domain.origin import Origin
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.domain.versions import recipe

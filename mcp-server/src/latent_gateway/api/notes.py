@@ -15,10 +15,11 @@ from latent_core.db.documents import documents, notes
 from latent_core.db.documents.documents import SourceInfo
 from latent_core.domain.chunk import Modality
 from latent_core.domain.conversation import CONVERSATION_MIME, append, read_conversation
-from latent_core.domain.document import Author, Origin, accepted_meta, given_digest
+from latent_core.domain.document import Author, accepted_meta, given_digest
 from latent_core.domain.errors import Conflict, Forbidden, Invalid, Issue, IssueCode, LatentError
 from latent_core.domain.ids import Sha256, document_id
 from latent_core.domain.note import MAX_NAME_CHARS, MIME, is_note, markdown, name_of, note_uri
+from latent_core.domain.origin import Origin
 from latent_core.domain.text import trouble
 from latent_core.domain.token import Scope
 from latent_core.domain.versions import recipe

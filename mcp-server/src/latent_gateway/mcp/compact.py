@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from latent_core.domain.chunk import BlockType
-from latent_core.domain.document import Origin
+from latent_core.domain.origin import Origin
 from latent_core.search.plan import EXACT
 from latent_core.search.snippet import excerpt
 from latent_core.wire.search import Detail, Facet, FacetValue, Hit, PlaceView, Reason

@@ -11,7 +11,8 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from latent_core.db.connection import Connection
-from latent_core.domain.document import Author, Origin
+from latent_core.domain.document import Author
+from latent_core.domain.origin import Origin
 
 # A note that does not exist yet has no row to lock.
 ALONE: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%(id)s::uuid::text, 7805))"

@@ -15,7 +15,6 @@ from typing import Any, Final, assert_never
 from uuid import UUID
 
 from latent_core.domain.chunk import BlockType, Modality, SourceType
-from latent_core.domain.document import Origin
 from latent_core.domain.errors import Invalid
 from latent_core.domain.filters import values
 from latent_core.domain.filters.model import (
@@ -43,6 +42,7 @@ from latent_core.domain.filters.model import (
 )
 from latent_core.domain.filters.values import Moment, format_value, visible
 from latent_core.domain.manifest.custom_schema import FieldKind, FieldRule
+from latent_core.domain.origin import Origin
 from latent_core.domain.text import trouble
 
 _CONNECTIVES: Final = ("and", "or", "not")

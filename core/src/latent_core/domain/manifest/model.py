@@ -7,8 +7,7 @@ import re
 import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any, Final, Literal, Self, cast
+from typing import Annotated, Any, Final, Literal, Self
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
@@ -16,18 +15,23 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     ValidationError,
     field_validator,
     model_validator,
 )
-from pydantic_core import CoreSchema
 
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
 from latent_core.domain.manifest.path_meta import check_pattern
+from latent_core.domain.retrieval import (
+    CHANNELS as CHANNELS,
+    OFFERED_MODES as OFFERED_MODES,
+    Fusion as Fusion,
+    FusionMethod as FusionMethod,
+    SearchMode as SearchMode,
+)
 from latent_core.domain.text import unsound
 
 
@@ -95,32 +99,6 @@ def reads_images(name: str) -> bool:
 
 
 DEFAULT_CHUNK_TOKENS = 600
-CHANNELS: Final = ("bm25", "vector", "exact")
-"""Channels that find candidates; each can have a weight."""
-
-
-class SearchMode(StrEnum):
-    SEMANTIC = "semantic"
-    LEXICAL = "lexical"
-    HYBRID = "hybrid"
-    MULTIVECTOR = "multivector"
-    CROSSMODAL = "crossmodal"
-    RERANK = "rerank"
-
-    @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: type[SearchMode], handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Schemas and messages list the modes that this version supports. The contract's other mode can be read, and
-        is refused by name where it is used."""
-        schema = handler(source)
-        if schema["type"] != "enum":
-            return schema
-        contracted = {cls.MULTIVECTOR.value: cls.MULTIVECTOR}
-        offered = {"members": list(OFFERED_MODES), "missing": contracted.get}
-        return cast(CoreSchema, {**schema, **offered})
-
-
 SANITIZE_RULES: Final = (
     "strip_nav",
     "strip_ads",
@@ -133,45 +111,10 @@ SANITIZE_RULES: Final = (
     "strip_related",
 )
 """What ``web.sanitize_rules`` may name; each is one entry in ``latent_workers.parse.web.sanitize``."""
-OFFERED_MODES: Final[tuple[SearchMode, ...]] = (
-    SearchMode.HYBRID,
-    SearchMode.SEMANTIC,
-    SearchMode.LEXICAL,
-    SearchMode.RERANK,
-    SearchMode.CROSSMODAL,
-)
-"""Modes that this version supports; a search in another mode is refused."""
-
-
-class FusionMethod(StrEnum):
-    RRF = "rrf"
-    WEIGHTED = "weighted"
-    DBSF = "dbsf"
-    AUTO = "auto"
 
 
 class _ManifestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Weight = Annotated[float, Field(ge=0.0, le=1_000_000.0, allow_inf_nan=False)]
-
-
-class Fusion(_ManifestModel):
-    method: FusionMethod = FusionMethod.RRF
-    k: int = Field(default=60, ge=1, le=10_000)
-    weights: dict[str, Weight] = Field(default_factory=dict)
-    """Channel name to weight; a channel not named weighs 1."""
-
-    @field_validator("weights")
-    @classmethod
-    def _of_channels(cls, value: dict[str, float]) -> dict[str, float]:
-        strange = sorted(set(value) - set(CHANNELS))
-        if strange:
-            raise ValueError(f"'{strange[0]}' is no channel; there are {', '.join(CHANNELS)}")
-        if value and not any(value.get(channel, 1.0) for channel in ("bm25", "vector")):
-            raise ValueError("bm25 and vector cannot both weigh 0: every score would be 0")
-        return value
 
 
 class Freshness(_ManifestModel):

@@ -11,8 +11,9 @@ from pydantic import Field
 from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.document import DocumentState, DocumentView, Origin
+from latent_core.domain.document import DocumentState, DocumentView
 from latent_core.domain.errors import Invalid
+from latent_core.domain.origin import Origin
 from latent_core.domain.text import Text
 from latent_core.wire.base import Moment
 from latent_gateway.api.documents import listed_documents, outlined
