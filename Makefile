@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke test test-all test-servers fuzz check fix up migrate revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -123,6 +123,10 @@ migrate: setup  ## apply the database migrations
 
 revision-dump: setup  ## the dump that the upgrade test migrates; run it before a new revision is written
 	$(BIN)/python -m scripts.dump_revision
+
+# The earlier release is checked out and set up by its own lock file. FIXTURE= also writes tests/data/installation_….
+upgrade-trial: setup  ## fill a data directory with the release before (or FROM=<tag>), start this one on it, try to go back
+	$(BIN)/python -m scripts.upgrade_trial $(if $(FROM),--from $(FROM)) $(if $(FIXTURE),--fixture $(FIXTURE))
 
 surfaces: setup  ## every difference of API, tools, commands and manifest from version 0.1, with its reason
 	$(BIN)/python -m scripts.surfaces compare tests/data/surfaces_0.1.json.gz

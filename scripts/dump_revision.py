@@ -94,7 +94,7 @@ async def main() -> int:
         async with EmbeddedPostgres(folder.path) as postgres:
             await migrate(postgres.dsn)
             await asyncio.to_thread(fill, postgres.dsn)
-            text = await asyncio.to_thread(dump, postgres.dsn)
+            text = await asyncio.to_thread(dump, postgres.dsn, head_revision())
     DUMP.write_text(text, encoding="utf-8")
     print(f"{DUMP}: revision {head_revision()}, {len(text)} characters")
     return 0
@@ -113,7 +113,7 @@ def fill(dsn: str) -> None:
         conn.execute(BELONGINGS.encode())
 
 
-def dump(dsn: str) -> str:
+def dump(dsn: str, revision: str) -> str:
     """Schema and rows as statements that every supported server accepts."""
     done = subprocess.run(
         [
@@ -126,7 +126,7 @@ def dump(dsn: str) -> str:
         text=True,
         timeout=60,
     )
-    head = f"-- Revision {head_revision()}, written by scripts/dump_revision.py.\n"
+    head = f"-- Revision {revision}, written by scripts/dump_revision.py.\n"
     # Functions that use each other are dumped in the order of their names.
     return f"{head}SET check_function_bodies = false;\n{NOISE.sub('', done.stdout)}"
 

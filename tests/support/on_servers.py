@@ -23,6 +23,7 @@ EMBEDDED_ONLY: Final = {
     "test_kill": "kills the children of an embedded stack",
     "test_crash_points": "kills `latent up`, the one process of an embedded stack",
     "test_transfer_crashes": "kills `latent up`, the one process of an embedded stack",
+    "test_upgrade": "starts on an embedded data directory",
     "test_processes_end_to_end": "looks at the processes of an embedded stack",
 }
 """Modules, and why they say nothing about servers."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ class TemporaryInstallation:
     """One installation and its process. ``folder`` is its own and goes with it."""
 
     folder: Path
+    command: tuple[str, ...] = LATENT
+    """Of this release, or of an earlier one."""
     started_seconds: float = 0.0
     url: str = ""
     _process: subprocess.Popen[bytes] | None = None
@@ -53,7 +55,7 @@ class TemporaryInstallation:
         announced = self.folder / "announced"
         with announced.open("wb") as out, self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*LATENT, "up", "--json"],
+                [*self.command, "up", "--json"],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
@@ -68,7 +70,10 @@ class TemporaryInstallation:
                 limit = f"{START_SECONDS:g} s"
                 raise TimedOut(f"latent up did not answer within {limit}:\n{self.tail()}")
             time.sleep(0.05)
-        self.url = orjson.loads(announced.read_bytes())["url"]
+        started = orjson.loads(announced.read_bytes())
+        if "url" not in started:
+            raise Unavailable(f"latent up did not start: {started}")
+        self.url = started["url"]
         self.started_seconds = time.monotonic() - begun
 
     def stop(self) -> int:
@@ -87,7 +92,7 @@ class TemporaryInstallation:
     def latent(self, *arguments: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
         """Call the command line on this installation."""
         return subprocess.run(
-            [*LATENT, *map(str, arguments)],
+            [*self.command, *map(str, arguments)],
             capture_output=True,
             text=True,
             env=self._environment(),
@@ -116,14 +121,19 @@ class TemporaryInstallation:
 
 
 @contextmanager
-def throwaway(manifests: Path | None = None) -> Iterator[TemporaryInstallation]:
-    """A started installation, stopped and removed at the end: empty, or on a copy of the folder ``manifests``."""
+def throwaway(
+    manifests: Path | None = None, prepare: Callable[[Path], object] | None = None
+) -> Iterator[TemporaryInstallation]:
+    """A started installation, stopped and removed at the end: empty, on a copy of the folder ``manifests``, or on what
+    ``prepare`` puts into its folder."""
     folder = Path(tempfile.mkdtemp(prefix="latent-"))
     folder.chmod(0o755)  # as root, Postgres runs as another user
     installation = TemporaryInstallation(folder)
     try:
         if manifests is not None:
             shutil.copytree(manifests, installation.manifests)
+        if prepare is not None:
+            prepare(folder)
         installation.start()
         yield installation
     finally:

@@ -79,7 +79,10 @@ async def migrate(dsn: str) -> list[str]:
         return []
     with mapped_errors():
         async with _only_one(dsn):
-            return await _finished(asyncio.to_thread(_with_connection, dsn, _upgrade))
+            applied = await _finished(asyncio.to_thread(_with_connection, dsn, _upgrade))
+    if applied:
+        logger.info("database_migrated", extra={"revisions": applied})
+    return applied
 
 
 async def current_revision(dsn: str) -> str | None:
@@ -168,7 +171,8 @@ def _unwrapped() -> Iterator[None]:
         raise exc.orig from exc
     except (CommandError, RevisionError) as exc:
         raise Conflict(
-            f"this release cannot migrate the database: {exc}. A newer release may have migrated it before"
+            f"this release cannot use the database: {exc}. A newer release has migrated it: install that release, or "
+            "go back to the copy from before the upgrade (docs/upgrade.md)"
         ) from exc
 
 
