@@ -144,6 +144,13 @@ class EmbedderRegistry:
             )
         return remote_model(manifest.embedder, _version(manifest, found), dims, found.provider)
 
+    def of_provider(self, name: str) -> ProviderModel | None:
+        """The provider and model of a remote embedder, ready for use; None if it is local."""
+        found = self.providers.embedding(name)
+        if found is not None:
+            self._check_configured(name)
+        return found
+
     def lacking(self, name: str) -> str | None:
         """What the remote embedder ``name`` needs before it can be used, as a message; None when nothing is missing."""
         if is_local(name):

@@ -52,6 +52,7 @@ class Provider:
     """Names the address in messages."""
     key_setting: str = "LLC_EMBED_API_KEY"
     rate_setting: str = "LLC_EMBED_RATE_LIMIT_PER_MIN"
+    window_setting: str = "LLC_EMBED_WINDOW"
     needs_key: bool = False
 
     def missing(self) -> str | None:
@@ -190,5 +191,6 @@ def _of_entry(entry: ProviderEntry, settings: Settings) -> Provider:
         address_setting=f"base_url {named}",
         key_setting=f"key_file {named}",
         rate_setting=f"rate {named}",
+        window_setting=f"window {named}",
         needs_key=entry.base_url is None and entry.kind is not Kind.OLLAMA,
     )
