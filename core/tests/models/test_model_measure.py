@@ -77,7 +77,7 @@ async def test_no_text_is_longer_than_the_bound() -> None:
         longest = max(len(text.split()) for one in server.requests for text in one.texts)
     assert (longest, result.window_basis, result.truncates) == (
         MAX_WORDS,
-        WindowBasis.AT_LEAST,
+        WindowBasis.LOWER_BOUND,
         None,
     )
 

@@ -101,7 +101,7 @@ def _rows(measured: ModelTest) -> list[tuple[str, str]]:
 
 def _window(measured: ModelTest) -> str:
     match measured.window_basis:
-        case WindowBasis.AT_LEAST:
+        case WindowBasis.LOWER_BOUND:
             return f"at least {measured.window} tokens"
         case WindowBasis.PROBED:
             return f"about {measured.window} tokens (measured)"

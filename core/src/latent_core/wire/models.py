@@ -16,7 +16,7 @@ class WindowBasis(StrEnum):
     """By the server."""
     PROBED = "probed"
     """By texts of growing length, to 1/16 of the last step."""
-    AT_LEAST = "at_least"
+    LOWER_BOUND = "lower_bound"
     """The longest text of the test was read whole."""
 
 

@@ -239,7 +239,7 @@ class _RemoteTest:
         while reading is _Reading.WHOLE:
             whole = longer
             if whole >= MAX_WORDS:
-                return self._in_tokens(whole), WindowBasis.AT_LEAST, None
+                return self._in_tokens(whole), WindowBasis.LOWER_BOUND, None
             longer = min(MAX_WORDS, longer * 2)
             reading = await self._read(longer)
         beyond = reading
