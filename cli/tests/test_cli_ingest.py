@@ -18,6 +18,7 @@ from latent_workers.ocr.reader import PageReader
 from latent_workers.ocr.words import OcrText
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
+from tests.support.locked_files import PASSWORD, locked_pdf
 
 
 def metas(gateway: FakeGateway) -> dict[str, dict[str, object]]:
@@ -268,3 +269,42 @@ def test_an_ingest_and_its_dry_run_count_what_they_do_not_read(
     shown = latent("ingest", museum, "-c", "notes", *way, "--json").json
     (report,) = shown["folders"] if not way else [shown]
     assert (report["unread"], report["checkouts"]) == ({"Keynote": 3}, ["fork/"])
+
+
+def test_a_password_file_must_be_readable_and_have_a_first_line(
+    latent: Latent, museum: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "password"
+    for data, words in (
+        (None, "cannot be read: No such file"),
+        (b"\nsecond", "its first line is empty"),
+        (b"\xff\xfe", "must be UTF-8"),
+        (b"x" * 256, "more than 255 characters"),
+    ):
+        if data is not None:
+            file.write_bytes(data)
+        refused = latent("ingest", museum, "-c", "notes", "--password-file", file)
+        assert refused.code == 2
+        assert f"--password-file {file}" in refused.err.replace("\n", " ")
+        assert words in " ".join(refused.err.split())
+    file.write_text("quiet-heron")
+    refused = latent("ingest", museum, "-c", "notes", "--watch", "--password-file", file)
+    assert "--password-file is for one read" in refused.err
+    file.chmod(0o644)
+    noted = latent("ingest", museum, "-c", "notes", "--password-file", file).err
+    assert "run chmod 600 on it" in " ".join(noted.split())
+    file.chmod(0o600)
+    assert "chmod" not in latent("ingest", museum, "-c", "notes", "--password-file", file).err
+
+
+def test_a_dry_run_opens_files_with_the_password(
+    latent: Latent, museum: Path, tmp_path: Path
+) -> None:
+    (museum / "heron.pdf").write_bytes(locked_pdf("The heron is quiet."))
+    dry = ("ingest", museum, "-c", "notes", "--dry-run", "--json")
+    (failure,) = latent(*dry).json["would_fail"]
+    assert "--password-file" in failure["reason"]
+    file = tmp_path / "password"
+    file.write_text(PASSWORD)
+    report = latent(*dry, "--password-file", file).json
+    assert (report["would_fail"], report["types"]["pdf"]["documents"]) == ([], 1)

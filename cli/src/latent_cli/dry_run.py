@@ -42,6 +42,7 @@ from latent_core.runtime.process import cores
 from latent_core.settings import Settings
 from latent_workers.chunk.counting import WordCounter
 from latent_workers.chunk.writing import drafts_of
+from latent_workers.ingest.unlocked import unlocked
 from latent_workers.ocr.reader import PageReader
 from latent_workers.parse.conversation.messages import TranscriptOptions, UnreadPart
 from latent_workers.parse.conversation.parser import of_conversation
@@ -97,6 +98,7 @@ class _Kit:
     rate: tuple[int, str] | None
     """Texts per minute and the setting that says so."""
     sandbox: Sandbox
+    scratch: Path
 
 
 class DryRunner:
@@ -108,9 +110,11 @@ class DryRunner:
         settings: Settings,
         bars: IngestBars,
         consent: SyncConsent = SyncConsent(),
+        password: str | None = None,
     ) -> None:
         self._container_id = container_id
         self._consent = consent
+        self._password = password
         self._settings = settings
         self._bars = bars
         self._tallies: dict[str, SourceFigures] = {}
@@ -215,7 +219,9 @@ class DryRunner:
                         embedders.price_of(model.embedder),
                         embedders.rate_of(model.embedder),
                     )
-                    yield _Kit(manifest, model, counter, embedder, price, rate, sandbox)
+                    yield _Kit(
+                        manifest, model, counter, embedder, price, rate, sandbox, Path(scratch)
+                    )
             finally:
                 await embedders.close()
 
@@ -249,14 +255,22 @@ class DryRunner:
         elif detected.corpus:
             await self._corpus(kit, candidate, detected, meta_given, counts)
         else:
-            parsed = await parse_file(
+            async with unlocked(
                 kit.sandbox,
                 candidate.path,
                 name=name,
                 source_type=detected.source_type,
-                max_pages=kit.manifest.pdf.max_pages,
-                sanitize_rules=kit.manifest.web.sanitize_rules,
-            )
+                password=self._password,
+                folder=kit.scratch,
+            ) as file:
+                parsed = await parse_file(
+                    kit.sandbox,
+                    file,
+                    name=name,
+                    source_type=detected.source_type,
+                    max_pages=kit.manifest.pdf.max_pages,
+                    sanitize_rules=kit.manifest.web.sanitize_rules,
+                )
             await self._document(kit, candidate, parsed, detected, meta_given, counts)
         is_lines = detected.corpus and detected.mime != MAILBOX_MIME
         kind = "jsonl" if is_lines else detected.source_type.value

@@ -90,6 +90,7 @@ class Ingestion:
         meta: Mapping[str, Any] | None = None,
         rebuild: bool = False,
         consent: SyncConsent = SyncConsent(),
+        password: str | None = None,
     ) -> None:
         self._report = IngestReport(container_id=container_id)
         self._bars = bars
@@ -97,6 +98,7 @@ class Ingestion:
         self._meta = dict(meta or {})
         self._rebuild = rebuild
         self._consent = consent
+        self._password = password
 
     async def run(
         self, client: AsyncClient, sources: Sequence[Source], wait_seconds: float | None
@@ -133,16 +135,27 @@ class Ingestion:
                     meta=self._meta,
                     rebuild=self._rebuild,
                     consent=self._consent,
+                    password=self._password,
                 )
                 self._report.folders.append(report)
             case FileSource(file, uri):
                 added = await ingest_file(
-                    client, container, file, uri, meta=self._meta, rebuild=self._rebuild
+                    client,
+                    container,
+                    file,
+                    uri,
+                    meta=self._meta,
+                    rebuild=self._rebuild,
+                    password=self._password,
                 )
                 self._report.files.append(added)
             case WebSource(address):
                 added = await client.add(
-                    container, uri=address, meta=self._meta or None, rebuild=self._rebuild
+                    container,
+                    uri=address,
+                    meta=self._meta or None,
+                    rebuild=self._rebuild,
+                    password=self._password,
                 )
                 self._report.files.append(added)
 

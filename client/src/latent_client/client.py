@@ -167,10 +167,11 @@ class AsyncClient(
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
+        password: str | None = None,
     ) -> AddAnswer:
         """Ingest an upload (``file_ref``), a web address (``uri``) a note (``text``) or a conversation
         (``messages``), which ``name`` identifies. With
-        ``rebuild``, also if it is unchanged."""
+        ``rebuild``, also if it is unchanged. ``password`` opens an encrypted PDF or Office file; it is not kept."""
         body = {
             "container_id": container_id,
             "file_ref": file_ref,
@@ -191,6 +192,7 @@ class AsyncClient(
             "mtime_ns": mtime_ns,
             "meta": meta,
             "rebuild": rebuild or None,
+            "password": password,
         }
         given = {name: value for name, value in body.items() if value is not None}
         return await self._transport.ask(

@@ -155,12 +155,14 @@ async def sync_folder(
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
     consent: SyncConsent = SyncConsent(),
+    password: str | None = None,
 ) -> FolderReport:
     """Sync ``folder`` to the documents below ``file:///<root_name>/``.
 
     ``root_name`` defaults to the folder's name; if another folder has it, the root is ``<root_name>~2``.
     ``meta`` applies to every file and overrides sidecars. With ``rebuild``, unchanged files are processed again
-    too. The report lists files that cannot be read or that the server refuses; the others continue.
+    too. ``password`` opens encrypted PDFs and Office files, also those that were refused before; it is not kept.
+    The report lists files that cannot be read or that the server refuses; the others continue.
 
     Raises ``Invalid`` if no file can be read, and ``Conflict`` if the folder may have been moved here and
     ``consent`` does not say whether.
@@ -174,14 +176,18 @@ async def sync_folder(
         opening.refuse_empty()
     source = source or await opening.finder.claim(opening.found.files)
     try:
-        return await opening.sync(source).run(delete_vanished=delete_vanished, rebuild=rebuild)
+        return await opening.sync(source).run(
+            delete_vanished=delete_vanished, rebuild=rebuild, password=password
+        )
     except Conflict as exc:
         # Another client took the source over, or the container was created again.
         if not known or SOURCE_DETAIL not in exc.details:
             raise
     opening.refuse_empty()
     source = await opening.finder.claim(opening.found.files)
-    return await opening.sync(source).run(delete_vanished=delete_vanished, rebuild=rebuild)
+    return await opening.sync(source).run(
+        delete_vanished=delete_vanished, rebuild=rebuild, password=password
+    )
 
 
 async def plan_folder(
@@ -293,7 +299,9 @@ class _Sync:
         for path, reason in metas.broken.items():
             self._skips.add(path, reason)
 
-    async def run(self, *, delete_vanished: bool, rebuild: bool) -> FolderReport:
+    async def run(
+        self, *, delete_vanished: bool, rebuild: bool, password: str | None = None
+    ) -> FolderReport:
         kept, withheld = self._kept() if delete_vanished else None, 0
         verdict = await self._announce(count=delete_vanished and kept is None)
         if verdict.vanished:
@@ -301,11 +309,13 @@ class _Sync:
                 await self._announcer.delete(verdict)
             else:
                 kept, withheld = _too_many(verdict), verdict.vanished
-        files_to_send = self._files_to_send(verdict, rebuild=rebuild)
-        if not rebuild:
+        if password is not None:  # a file that was refused for its encryption can be read now
+            verdict.need += [one.path for one in verdict.refused]
+        elif not rebuild:
             for one in verdict.refused:
                 self._skips.add(one.path, f"{one.reason} ({AS_BEFORE} {one.job_id})")
-        added = await self._upload(files_to_send, rebuild=rebuild)
+        files_to_send = self._files_to_send(verdict, rebuild=rebuild)
+        added = await self._upload(files_to_send, rebuild=rebuild, password=password)
         return FolderReport(
             root=self._target.root,
             files=len(self._files),
@@ -403,11 +413,13 @@ class _Sync:
             self._skips.add(file.path, "cannot be read: permission denied")
         return file.readable and file.path not in self._metas.broken
 
-    async def _upload(self, files: Sequence[FoundFile], *, rebuild: bool) -> list[AddAnswer]:
+    async def _upload(
+        self, files: Sequence[FoundFile], *, rebuild: bool, password: str | None
+    ) -> list[AddAnswer]:
         async def one(file: FoundFile) -> AddAnswer | None:
             uri = prefix_of(self._target.root) + file.path
             meta = self._metas.of(file.path)
-            sending = FileUpload(file.file, uri, file.mtime_ns, meta, rebuild)
+            sending = FileUpload(file.file, uri, file.mtime_ns, meta, rebuild, password)
             try:
                 return await send(self._client, self._target.container_id, sending)
             except (Invalid, TooLarge, IngestFailed, Forbidden) as exc:

@@ -30,6 +30,8 @@ class FileUpload:
     mtime_ns: int
     meta: Mapping[str, Any] = field(default_factory=dict)
     rebuild: bool = False
+    password: str | None = field(default=None, repr=False)
+    """Opens it, if it is an encrypted PDF or Office file."""
 
 
 class SendingClient(Protocol):
@@ -47,6 +49,7 @@ class SendingClient(Protocol):
         mtime_ns: int | None = None,
         meta: dict[str, Any] | None = None,
         rebuild: bool = False,
+        password: str | None = None,
     ) -> AddAnswer: ...
 
 
@@ -58,10 +61,12 @@ async def ingest_file(
     *,
     meta: Mapping[str, Any] | None = None,
     rebuild: bool = False,
+    password: str | None = None,
 ) -> AddAnswer:
     """Send one file as the document ``source_uri``, by default ``file:///<its name>``.
 
-    ``meta`` overrides the sidecar of the file. With ``rebuild``, an unchanged file is processed again.
+    ``meta`` overrides the sidecar of the file. With ``rebuild``, an unchanged file is processed again. ``password``
+    opens an encrypted PDF or Office file; it is not kept.
     """
     if not await asyncio.to_thread(file.is_file):
         raise Invalid(f"{file} is not a file; give an existing file or folder")
@@ -74,6 +79,7 @@ async def ingest_file(
         status.st_mtime_ns,
         {**sidecar_meta, **(meta or {})},
         rebuild,
+        password,
     )
     return await send(client, container_id, sending)
 
@@ -89,6 +95,7 @@ async def send(client: SendingClient, container_id: str, sending: FileUpload) ->
             mtime_ns=sending.mtime_ns,
             meta=dict(sending.meta) or None,
             rebuild=sending.rebuild,
+            password=sending.password,
         )
     )
 

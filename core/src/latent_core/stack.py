@@ -46,6 +46,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
+from latent_core.ingest.password_seal import PasswordSeal
 from latent_core.models.embedding.drift import StoredAdapters
 from latent_core.models.embedding.rate import SharedTextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
@@ -86,6 +87,7 @@ class Stack:
     vectors: VectorIndex
     blobs: BlobStores
     signer: Signer
+    password_seal: PasswordSeal
     embedders: EmbedderRegistry
     metrics: Metrics
     wakeup: Wakeup
@@ -169,13 +171,15 @@ class Stack:
             blobs = await open_blobs(services, settings, place, holder, policy)
             metrics, capacity = Metrics(), CapacityGuard.of(settings, place.tmp)
             metrics.registry.register(ResourceCollector(db.stats, place.tmp))
+            signing_key = await _signing_key(settings, db)
             stack = cls(
                 settings=settings,
                 db=db,
                 keywords=PostgresKeywordIndex(db),
                 vectors=vectors,
                 blobs=blobs,
-                signer=await _signer(settings, db),
+                signer=Signer(signing_key),
+                password_seal=PasswordSeal(signing_key),
                 embedders=embedders,
                 metrics=metrics,
                 wakeup=await services.enter_async_context(Wakeup(db)),
@@ -374,8 +378,8 @@ def refuse_taken(settings: Settings) -> None:
             )
 
 
-async def _signer(settings: Settings, db: Database) -> Signer:
+async def _signing_key(settings: Settings, db: Database) -> bytes:
     if settings.signing_key is not None:
-        return Signer(settings.signing_key.get_secret_value().encode())
+        return settings.signing_key.get_secret_value().encode()
     async with db.transaction() as conn:
-        return Signer(await installation.ensure_secret(conn, installation.SIGNING_KEY))
+        return await installation.ensure_secret(conn, installation.SIGNING_KEY)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -23,11 +24,11 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.job import ClaimedJob, JobState
-from latent_core.queue import reaper
+from latent_core.queue import admin, reaper
 from latent_core.queue.backoff import CAP_SECONDS, backoff_seconds
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.errors import LeaseLost
-from latent_core.queue.finish import clean, finish, finish_all, hold
+from latent_core.queue.finish import clean, end_cancelled, finish, finish_all, hold
 from latent_core.queue.reaper import disown, reap, reap_one, release_all
 from latent_core.queue.requeue import release, requeue_with, retry_or_fail
 from tests.support.queue import (
@@ -396,3 +397,76 @@ async def test_a_transaction_that_holds_its_claim_first_may_end_it_last(database
     async with database.transaction() as conn:
         with pytest.raises(LeaseLost):
             await hold(conn, held)
+
+
+SEALED: Final = {"sealed_password": "gAAAAA", "uri": "file:///a.pdf"}
+
+
+async def sealed_job(db: Database) -> None:
+    await put(db, job(payload=SEALED, max_attempts=1))
+
+
+async def payload(db: Database) -> Any:
+    (row,) = await sql(db, "SELECT payload FROM jobs")
+    return row["payload"]
+
+
+async def _finished_together(db: Database) -> None:
+    held = await must_take(db)
+    async with db.transaction() as conn:
+        await finish_all(conn, [(held, 1)])
+
+
+async def _ended_cancelled(db: Database) -> None:
+    held = await must_take(db)
+    async with db.transaction() as conn:
+        await end_cancelled(conn, held)
+
+
+async def _cancelled_in_line(db: Database) -> None:
+    (row,) = await sql(db, "SELECT id FROM jobs")
+    async with db.transaction() as conn:
+        await admin.cancel(conn, row["id"])
+
+
+async def _all_cancelled_in_line(db: Database) -> None:
+    async with db.transaction() as conn:
+        await admin.cancel_all(conn, "a", but=0)
+
+
+ENDS: Final[dict[str, Callable[[Database], Awaitable[object]]]] = {
+    "done": lambda db: _finished(db),
+    "done together": _finished_together,
+    "failed": lambda db: _failed(db),
+    "lost in its last attempt": lose,
+    "cancelled while it ran": _ended_cancelled,
+    "cancelled in line": _cancelled_in_line,
+    "cancelled with its container": _all_cancelled_in_line,
+}
+
+
+async def _finished(db: Database) -> None:
+    await finished(db, await must_take(db))
+
+
+async def _failed(db: Database) -> None:
+    await retry_or_fail(db, await must_take(db), IngestFailed("bad"))
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_the_end_of_a_job_erases_the_password_of_its_file(
+    database: Database, end: str
+) -> None:
+    await sealed_job(database)
+    assert await payload(database) == SEALED
+    await ENDS[end](database)
+    assert await payload(database) == {"uri": "file:///a.pdf"}
+
+
+async def test_a_job_that_is_tried_again_keeps_the_password_of_its_file(database: Database) -> None:
+    await put(database, job(payload=SEALED, max_attempts=9))
+    await lose(database)
+    assert await payload(database) == SEALED
+    await retry_or_fail(database, await must_take(database), Unavailable("away"))
+    await let_delays_pass(database)
+    assert (await must_take(database)).payload == SEALED

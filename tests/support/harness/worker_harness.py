@@ -29,6 +29,7 @@ from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
+from latent_core.ingest.password_seal import PasswordSeal
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.queue import clock
@@ -148,6 +149,7 @@ class WorkerHarness:
         meta: dict[str, Any] | None = None,
         mime: str = "text/plain",
         container: str = CONTAINER,
+        password: str | None = None,
     ) -> UUID:
         """Accept bytes, or with None the file of that name in the inbox."""
         sha256 = (
@@ -163,6 +165,7 @@ class WorkerHarness:
             path=None if data is not None else str(self.inbox / name),
             accepted_at=datetime.now(UTC),
             meta=meta or {},
+            sealed_password=password and self.stack.password_seal.seal(password),
         )
         source = SourceInfo(container, payload.uri, payload.mime)
         async with self.stack.db.transaction() as conn:
@@ -251,6 +254,7 @@ def embedded_stack(
         vectors=vectors,
         blobs=blobs,
         signer=Signer(b"a key of the tests"),
+        password_seal=PasswordSeal(b"a key of the tests"),
         embedders=cast(EmbedderRegistry, embedder),
         metrics=metrics,
         wakeup=Wakeup(database),

@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 import pytest
@@ -17,10 +18,14 @@ from PIL import Image
 
 from latent_core.db import containers
 from latent_core.db.connection import Database
+from latent_core.db.documents.documents import SourceInfo
+from latent_core.db.spaces import refresh_sources
 from latent_core.domain import versions
 from latent_core.domain.errors import IngestFailed, ServiceUnreachable, TooLarge, Unavailable
 from latent_core.domain.job import JobKind
+from latent_core.ingest.accept import accept, from_original
 from latent_core.ingest.delete import delete_container, delete_documents
+from latent_core.queue.reaper import reap
 from latent_core.search.plan import is_foreign
 from latent_core.vectors.port import Points
 from latent_workers import publishing
@@ -34,7 +39,9 @@ from tests.support.harness.worker_harness import (
     WorkerHarness,
     open_harness,
 )
-from tests.support.queue import sql
+from tests.support.locked_files import PASSWORD, locked_office, locked_pdf
+from tests.support.office_files import docx, p
+from tests.support.queue import expire, sql
 
 LINES: Final = "\n".join(f"line {n} of the log" for n in range(1500))
 
@@ -586,3 +593,69 @@ async def test_a_short_document_has_the_language_of_its_container_which_is_then_
     assert container is not None
     local = replace(container, space=replace(container.space, embedder="local"))
     assert is_foreign(local)
+
+
+async def test_a_password_survives_the_worker_and_not_the_job(harness: WorkerHarness) -> None:
+    doc_id = await harness.add("a.pdf", locked_pdf("The heron is quiet."), password=PASSWORD)
+    killed = await harness.claim(JobKind.INGEST)
+    assert killed is not None
+    await expire(harness.stack.db, killed.id)
+    await reap(harness.stack.db)
+    (waiting,) = await sql(harness.stack.db, "SELECT payload::text AS text FROM jobs")
+    assert "gAAAAA" in waiting["text"]
+    assert PASSWORD not in waiting["text"]
+    assert await harness.work() == []
+    assert await harness.texts() == ["The heron is quiet."]
+    (page,) = await sql(
+        harness.stack.db, f"SELECT image_sha256 FROM pages WHERE doc_id = '{doc_id}'"
+    )
+    assert page["image_sha256"] is not None
+    for row in await sql(harness.stack.db, "SELECT j::text AS text FROM jobs j"):
+        assert "gAAAAA" not in row["text"]
+    assert list(harness.stack.tmp.iterdir()) == []
+
+
+async def test_pages_of_a_locked_office_file_are_drawn_while_it_is_open(
+    harness: WorkerHarness,
+) -> None:
+    locked = locked_office(docx(p("The heron is quiet.")))
+    await harness.add("a.docx", locked, password=PASSWORD)
+    assert await harness.work() == []
+    assert await harness.texts() == ["The heron is quiet."]
+    drawn = await sql(harness.stack.db, "SELECT image_sha256 FROM pages")
+    assert [row["image_sha256"] is not None for row in drawn] == [True]
+    assert await sql(harness.stack.db, "SELECT page, page_end FROM chunks") == [
+        {"page": 1, "page_end": 1}
+    ]
+    assert hashlib.sha256(locked).hexdigest() in await harness.stored()
+
+
+async def test_a_reparse_of_a_locked_file_fails_by_name_and_keeps_what_is_live(
+    harness: WorkerHarness,
+) -> None:
+    doc_id = await harness.add("a.pdf", locked_pdf("The heron is quiet."), password=PASSWORD)
+    assert await harness.work() == []
+    async with harness.stack.db.transaction() as conn:
+        (row,) = await refresh_sources.originals(conn, CONTAINER, after=UUID(int=0), limit=10)
+        source = SourceInfo(CONTAINER, row["uri"], row["mime"])
+        payload = from_original(row, "recipe")
+        await accept(conn, source, payload, kind=JobKind.INGEST, principal="local:you")
+    (trouble,) = await harness.work()
+    assert "'a.pdf' is encrypted: add it again with its password (--password-file)" in str(trouble)
+    assert await harness.texts() == ["The heron is quiet."]
+    again = await harness.add("a.pdf", locked_pdf("The heron flew."), password="wrong")
+    assert again == doc_id
+    (trouble,) = await harness.work()
+    assert "the given password does not open it" in str(trouble)
+    assert await harness.texts() == ["The heron is quiet."]
+
+
+async def test_an_archived_container_does_not_keep_passwords(harness: WorkerHarness) -> None:
+    await harness.add("a.pdf", locked_pdf("The heron is quiet."), password=PASSWORD)
+    await sql(harness.stack.db, "UPDATE containers SET state = 'archived'")
+    job = await harness.claim(JobKind.INGEST)
+    assert job is not None
+    await harness.run(job)
+    (waiting,) = await sql(harness.stack.db, "SELECT state, payload::text AS text FROM jobs")
+    assert waiting["state"] == "queued"
+    assert "sealed_password" not in waiting["text"]

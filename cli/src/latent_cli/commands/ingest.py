@@ -19,6 +19,7 @@ from latent_cli.ingestion import FolderSource, Ingestion, IngestReport, Source, 
 from latent_cli.jobs_output import WAIT_SECONDS, exit_for, interruptible
 from latent_cli.options import InContainer, Json, command_app
 from latent_cli.output import answers, emit, safe
+from latent_cli.password_file import read_password
 from latent_cli.progress import IngestBars
 from latent_cli.session import ask
 from latent_client import SyncConsent
@@ -67,6 +68,13 @@ def ingest(
             "--take-over", help="Continue the documents of the folder that was moved here."
         ),
     ] = False,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            help="File whose first line opens encrypted PDFs and Office files; used once, not kept.",
+        ),
+    ] = None,
     rebuild: Annotated[
         bool, typer.Option("--rebuild", help="Process unchanged files again too.")
     ] = False,
@@ -109,6 +117,7 @@ def ingest(
                 keep_vanished,
                 allow_deletions,
                 take_over,
+                password_file,
                 rebuild,
                 dry_run,
                 watch,
@@ -120,12 +129,15 @@ def ingest(
     sources = plan(paths, uri=uri, root=root)
     given = _meta_of(meta or [], meta_file)
     consent = SyncConsent(take_over=take_over, allow_deletions=allow_deletions)
+    password = None if password_file is None else read_password(password_file)
     if watch:
+        if password is not None:
+            raise Invalid("--password-file is for one read: run it without --watch first")
         other_way = rebuild or dry_run or wait
         _watch(container, sources, given, other_way, keep_vanished, consent, as_json)
         return
     if dry_run:
-        _rehearse(container, sources, given, rebuild, consent, as_json)
+        _rehearse(container, sources, given, rebuild, consent, as_json, password)
         return
     with IngestBars() as bars:
         ingestion = Ingestion(
@@ -135,6 +147,7 @@ def ingest(
             meta=given,
             rebuild=rebuild,
             consent=attended(consent, bars, as_json=as_json),
+            password=password,
         )
         with interruptible(ingestion.remark):
             report: IngestReport = ask(
@@ -178,6 +191,7 @@ def _rehearse(
     rebuild: bool,
     consent: SyncConsent,
     as_json: bool,
+    password: str | None,
 ) -> None:
     # Only a dry run loads the parsers and the embedder.
     from latent_cli.dry_run import DryRunner
@@ -185,7 +199,7 @@ def _rehearse(
     from latent_cli.figures import DryRun
 
     with IngestBars() as bars:
-        rehearsal = DryRunner(container, load_settings(), bars, consent)
+        rehearsal = DryRunner(container, load_settings(), bars, consent, password)
         report: DryRun = ask(lambda client: rehearsal.run(client, sources, meta, rebuild=rebuild))
     if as_json:
         emit(report)

@@ -93,6 +93,8 @@ class IngestPayload(BaseModel):
     """The recipe at acceptance. A refusal is valid while the recipe is unchanged."""
     rebuild: bool = False
     """Rebuild even if nothing that determines the chunks has changed."""
+    sealed_password: str | None = None
+    """``PasswordSeal.seal``: opens the file in this job. The end of the job erases it."""
     authorship: PayloadAuthorship | None = None
     """None: the author stays the same, as when a document is ingested again from its original."""
     offset: int = 0

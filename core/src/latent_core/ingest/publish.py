@@ -158,6 +158,8 @@ async def publish(
     await _note_spaces(conn, container_id, now_live, live_in)
     for s in now_live:
         await pages.write(conn, s.doc_id, s.generation, s.pages)
+        if any(page.line_start is not None for page in s.pages):  # drawn from text, already
+            await chunks.place_on_pages(conn, s.doc_id, s.generation)
     await pages.refer_all(conn, [(s.doc_id, s.generation, r) for s in now_live for r in s.refs])
     dead_chunks = [pair for s in now_live for pair in lengths.get(s.doc_id, ())]
     await postings.write(conn, container_id, [t for s in now_live for t in _terms(s)])

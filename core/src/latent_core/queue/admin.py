@@ -20,6 +20,7 @@ WITH cancelled AS (
     UPDATE jobs SET
         cancel_requested = true,
         state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE state END,
+        payload = CASE WHEN state = 'queued' THEN payload - 'sealed_password' ELSE payload END,
         finished_at = CASE WHEN state = 'queued' THEN clock_timestamp() END
     WHERE id = %(job_id)s AND state IN ('queued', 'running')
     RETURNING id, state
@@ -38,6 +39,7 @@ WITH requested AS (
     UPDATE jobs SET
         cancel_requested = true,
         state = CASE WHEN state = 'queued' THEN 'cancelled' ELSE state END,
+        payload = CASE WHEN state = 'queued' THEN payload - 'sealed_password' ELSE payload END,
         finished_at = CASE WHEN state = 'queued' THEN clock_timestamp() END
     WHERE id IN (SELECT id FROM requested)
     RETURNING id, state

@@ -63,6 +63,7 @@ FINISH: Final = """
 WITH finished AS (
     UPDATE jobs SET
         state = 'done',
+        payload = payload - 'sealed_password',
         cause = NULL,
         warnings = warnings || %(warnings)s,
         result = %(result)s,
@@ -87,6 +88,7 @@ WITH given AS MATERIALIZED (
 ), finished AS (
     UPDATE jobs SET
         state = 'done',
+        payload = payload - 'sealed_password',
         cause = NULL,
         progress_done = held.steps, progress_total = held.steps, progress_note = NULL,
         lease_expires = NULL,
@@ -107,6 +109,7 @@ FAIL: Final = """
 WITH failed AS (
     UPDATE jobs SET
         state = 'failed',
+        payload = payload - 'sealed_password',
         cause = %(cause)s,
         lease_expires = NULL,
         finished_at = clock_timestamp()
@@ -122,6 +125,7 @@ CANCEL: Final = """
 WITH cancelled AS (
     UPDATE jobs SET
         state = 'cancelled',
+        payload = payload - 'sealed_password',
         cause = CASE WHEN cancel_requested THEN cause ELSE %(superseded)s END,
         lease_expires = NULL,
         finished_at = clock_timestamp()

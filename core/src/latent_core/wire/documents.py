@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, model_validator
 
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import MAX_MESSAGES, Message
@@ -25,6 +25,8 @@ from latent_core.wire.search import (
 )
 
 MAX_WAIT_SECONDS: Final = 5.0
+MAX_PASSWORD_CHARS: Final = 255
+"""The limit of Office."""
 
 
 class AddBody(RequestBody):
@@ -57,6 +59,8 @@ class AddBody(RequestBody):
     modified_at: Moment | None = None
     mtime_ns: Annotated[int | None, Field(ge=0, lt=2**63)] = None
     meta: Meta = {}
+    password: Annotated[SecretStr | None, Field(min_length=1, max_length=MAX_PASSWORD_CHARS)] = None
+    """Opens an encrypted PDF or Office file. Used for this read and not kept: a later reparse of the document fails."""
     rebuild: bool = False
     """Ingest again even if nothing has changed; the live version stays until the new one is published."""
 

@@ -143,6 +143,7 @@ async def accept_source(
             given_meta=given_digest(body.meta),
             recipe=recipe(container.manifest),
             rebuild=body.rebuild,
+            sealed_password=_sealed(body, shared),
             authorship=PayloadAuthorship.of(
                 author_of(caller, uri, session=body.session), body.expires_at
             ),
@@ -166,6 +167,12 @@ async def accept_source(
         )
     shared.stack.wake()
     return AddAnswer(job_id=accepted.job_id, doc_id=accepted.doc_id, source_uri=uri)
+
+
+def _sealed(body: AddBody, shared: Gateway) -> str | None:
+    if body.password is None:
+        return None
+    return shared.stack.password_seal.seal(body.password.get_secret_value())
 
 
 def _kind(name: str, mime: str) -> JobKind:

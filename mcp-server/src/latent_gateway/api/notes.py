@@ -256,6 +256,8 @@ def _check(body: AddBody) -> None:
             raise Invalid(f"{field} {wrong}")
     if body.text is not None and not body.text.strip():
         raise Invalid("text is empty")
+    if body.password is not None:
+        raise Invalid("password is only for files: leave it out")
     if body.uri or body.file_ref or body.source_uri or body.filename:
         raise Invalid("give either text or a source (uri, file_ref), not both")
     if body.expires_at is not None and body.expires_at <= datetime.now(UTC):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from latent_core.db.containers import Container
@@ -28,23 +29,31 @@ async def with_pictures(
     container: Container,
     payload: RenderPayload,
     made: PreparedDocument,
+    *,
+    decrypted: Path | None = None,
 ) -> PreparedDocument:
     """``made`` with its pages drawn, if the container's embedder reads images: an image is embedded as it looks,
     and each page of a PDF becomes a chunk beside the text chunks.
 
-    A page that cannot be drawn is found by its text; the render job later says why it has no image.
+    A page that cannot be drawn is found by its text; the render job later says why it has no image. Pages of a
+    ``decrypted`` copy are always drawn here, since a render job has no password.
     """
-    if not _reads_images(deps, container, payload.source_type):
+    embeds = _reads_images(deps, container, payload.source_type)
+    if not embeds and decrypted is None:
         return made
     drawn = DrawnPages()
     try:
-        async with aclosing(draw(ctx, deps, container.manifest, payload)) as pages:
+        async with aclosing(
+            draw(ctx, deps, container.manifest, payload, decrypted=decrypted)
+        ) as pages:
             async for page in pages:
                 drawn.add(*page)
     except IngestFailed as error:
-        note = f"only its text is embedded: {error.message}"
-        await ctx.warn(Issue(code=error.code, message=note))
-        return made
+        lacks = "only its text is embedded" if embeds else "it has no page images"
+        await ctx.warn(Issue(code=error.code, message=f"{lacks}: {error.message}"))
+        return made if decrypted is None else replace(made, drawn=drawn)
+    if not embeds:
+        return replace(made, drawn=drawn)
     pictures = {
         row.page: Sha256(row.image_sha256) for row in drawn.rows if row.image_sha256 is not None
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from pydantic import BaseModel, ConfigDict
 
@@ -47,11 +47,17 @@ class DrawnPages:
 
 
 async def draw(
-    ctx: JobContext, deps: Deps, manifest: Manifest, payload: RenderPayload
+    ctx: JobContext,
+    deps: Deps,
+    manifest: Manifest,
+    payload: RenderPayload,
+    *,
+    decrypted: Path | None = None,
 ) -> AsyncGenerator[tuple[PageRow, BlobRef]]:
-    """The pages of a stored original, one by one. Warnings name skipped pages at the end."""
+    """The pages of a stored original, or of its ``decrypted`` copy, one by one. Warnings name skipped pages at the
+    end."""
     blobs = await deps.stack.blobs_of(ctx.job.container_id)
-    path = await blobs.local_copy(Sha256(payload.sha256))
+    path = decrypted or await blobs.local_copy(Sha256(payload.sha256))
     options = _options(manifest, payload.source_type)
 
     def part(render_options: RenderOptions, budget: Budget) -> AbstractAsyncContextManager[Pages]:

@@ -26,6 +26,7 @@ from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
 from latent_core.domain.versions import HANDLER, ending, recipe
 from latent_core.ingest.accept import IngestPayload
+from latent_core.ingest.password_seal import without_password
 from latent_core.ingest.publish import StagedChunk
 from latent_core.ingest.stage import AddressedChunk, stage_vectors
 from latent_core.models.embedding.picture import Piece
@@ -370,7 +371,8 @@ async def unless_archived(ctx: JobContext, deps: Deps) -> Container | None:
         return container
 
     async def write(conn: Connection) -> None:
-        await requeue_with(conn, ctx.job, ctx.job.payload, delay_seconds=SECONDS_BETWEEN_LOOKS)
+        payload = without_password(ctx.job.payload)
+        await requeue_with(conn, ctx.job, payload, delay_seconds=SECONDS_BETWEEN_LOOKS)
 
     await ctx.transact(write)
     return None

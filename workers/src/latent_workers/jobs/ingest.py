@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -49,6 +50,7 @@ from latent_workers.ingest.prepare import (
 )
 from latent_workers.ingest.refetch import detected_in, known_page
 from latent_workers.ingest.source_dates import declared_modification, source_date
+from latent_workers.ingest.unlocked import unlocked
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.jobs.corpus import ingest_records
 from latent_workers.ocr.scans import Scan, read_scans
@@ -245,9 +247,25 @@ class _LiveGenerationChanged(Conflict):
 
 
 async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDocument:
-    parsed = await parse_file(
+    name, sealed = work.payload.filename, work.payload.sealed_password
+    async with unlocked(
         deps.sandbox,
         work.original.path,
+        name=name,
+        source_type=work.detected.source_type,
+        password=None if sealed is None else deps.stack.password_seal.open(sealed, name),
+        folder=deps.stack.tmp,
+    ) as file:
+        return await _made_of(ctx, deps, work, file)
+
+
+async def _made_of(
+    ctx: JobContext, deps: Deps, work: IngestContext, file: Path
+) -> PreparedDocument:
+    """``file``: the original, or its decrypted copy."""
+    parsed = await parse_file(
+        deps.sandbox,
+        file,
         name=work.payload.filename,
         source_type=work.detected.source_type,
         max_pages=work.container.manifest.pdf.max_pages,
@@ -255,7 +273,7 @@ async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDoc
         sanitize_rules=work.container.manifest.web.sanitize_rules,
         budget=deps.parse_budget(),
     )
-    scan = Scan(work.original.path, work.payload.filename, work.detected.source_type)
+    scan = Scan(file, work.payload.filename, work.detected.source_type)
     parsed = await read_scans(
         deps.ocr, scan, parsed, lambda n, total: ctx.progress(n, total, "pages read by OCR")
     )
@@ -274,7 +292,12 @@ async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDoc
     )  # refused before it costs
     made = await make(deps, work.container, parsed, work.detected.source_type)
     made = await with_pictures(
-        ctx, deps, work.container, _drawing(work, work.attempt.generation), made
+        ctx,
+        deps,
+        work.container,
+        _drawing(work, work.attempt.generation),
+        made,
+        decrypted=None if file == work.original.path else file,
     )
     if not made.drafts:
         raise IngestFailed(_nothing_found(work.payload.filename, parsed))

@@ -37,7 +37,15 @@ async def _page_pdf(ctx: JobContext, deps: Deps) -> None:
         return  # it is there already, or something newer is
     blobs = await deps.stack.blobs_of(ctx.job.container_id)
     path = await blobs.local_copy(Sha256(payload.sha256))
-    data = await taken_out(deps.sandbox, path, name=payload.filename, number=payload.page)
+    try:
+        data = await taken_out(deps.sandbox, path, name=payload.filename, number=payload.page)
+    except IngestFailed as exc:
+        if exc.details.get("reason") != "encrypted":
+            raise
+        raise IngestFailed(
+            f"'{payload.filename}' is stored encrypted and its password is not kept: it has no single-page PDFs",
+            reason="encrypted",
+        ) from exc
     await ctx.checkpoint()
     sha256 = await store(deps.stack.db, blobs, data)
     await _note(ctx, deps, doc_id, payload, sha256)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -30,6 +31,7 @@ from latent_workers.sandbox.pool import Sandbox
 T = TypeVar("T")
 PARSE_BUDGET: Final = Budget(cpu_seconds=120, wall_seconds=300, output_bytes=64 * MIB)
 RECORDS_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=120, memory_bytes=1024 * MIB)
+UNLOCK_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=180)
 CONVERSATIONS_BUDGET: Final = Budget(
     cpu_seconds=300, wall_seconds=600, memory_bytes=2048 * MIB, output_bytes=512 * MIB
 )
@@ -63,6 +65,29 @@ async def parse_file(
     }
     item = await sandbox.run("parse", arguments, files=[file], budget=budget, label=label)
     return _checked(wire.unpack, item, label)
+
+
+async def unlock_file(
+    sandbox: Sandbox,
+    file: Path | int,
+    *,
+    name: str,
+    password: str,
+    into: IO[bytes],
+    budget: Budget = UNLOCK_BUDGET,
+) -> bool:
+    """Write ``file`` without its encryption; returns False, and writes nothing, if it has none. ``IngestFailed`` if
+    the password is wrong."""
+    label = "the decryption"
+    arguments = {"name": name, "password": password}
+    is_encrypted = False
+    task = sandbox.stream("unlock", arguments, files=[file], budget=budget, label=label)
+    async with task as items:
+        async for item in items:
+            await asyncio.to_thread(into.write, item.attachment)
+            is_encrypted = True
+    await asyncio.to_thread(into.flush)
+    return is_encrypted
 
 
 async def read_records(

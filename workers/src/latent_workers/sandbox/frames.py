@@ -128,6 +128,7 @@ Task = Callable[[dict[str, Any], Sequence[BinaryIO]], Iterator[TaskOutput]]
 
 TASKS: Final[Mapping[str, str]] = {
     "parse": "latent_workers.parse.task:parse",
+    "unlock": "latent_workers.parse.encryption:unlock",
     "records": "latent_workers.parse.task:records",
     "conversations": "latent_workers.parse.task:conversations",
     "pdf_pages": "latent_workers.render.task:pdf_pages",

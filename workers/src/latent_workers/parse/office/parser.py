@@ -7,11 +7,13 @@ import re
 from typing import BinaryIO, Final
 
 from latent_core.domain.errors import IngestFailed
+from latent_workers.parse.encryption import has_file_pass, password_missing
 from latent_workers.parse.office.package import Package
 from latent_workers.parse.office.writing import OfficeText, parsed
 from latent_workers.parse.parsed import ParsedDocument, SourceFile
 
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_HEAD_BYTES: Final = 4096
 _RTF: Final = b"{\\rtf"
 _TYPES: Final = "[Content_Types].xml"
 _MAIN: Final = re.compile(
@@ -101,16 +103,15 @@ def _of_ole(file: BinaryIO, name: str) -> OfficeText:
     try:
         with olefile.OleFileIO(io.BytesIO(file.read())) as ole:
             streams = {path[0].lower() for path in ole.listdir()}
+            books = [path for path in ole.listdir() if path[0].lower() in ("workbook", "book")]
+            locked = any(has_file_pass(ole.openstream(path).read(_HEAD_BYTES)) for path in books)
     except (OSError, ValueError, IndexError, TypeError) as exc:
         raise IngestFailed(
             f"'{name}' is damaged ({str(exc)[:200]}): open it in its program and save it again",
             reason="damaged",
         ) from exc
-    if "encryptedpackage" in streams:
-        raise IngestFailed(
-            f"'{name}' is encrypted: save it without a password",
-            reason="encrypted",
-        )
+    if "encryptedpackage" in streams or locked:
+        raise password_missing(name)
     if streams & {"workbook", "book"}:
         from latent_workers.parse.table import workbook
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, Final
 
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
+from latent_workers.parse.encryption import password_missing
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, SourceFile, TextBlock
 from latent_workers.parse.pdf import mupdf
 from latent_workers.parse.pdf.order import PageItem
@@ -88,7 +89,7 @@ def open_document(file: BinaryIO, name: str) -> Any:
     except mupdf.PdfError as exc:
         raise IngestFailed(f"'{name}' is damaged, or not a PDF") from exc
     if locked:
-        raise IngestFailed(f"'{name}' is encrypted: remove its password")
+        raise password_missing(name)
     if not pages:
         raise IngestFailed(f"'{name}' is a PDF without pages")
     return document
