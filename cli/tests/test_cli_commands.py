@@ -12,6 +12,7 @@ import pytest
 
 from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.session import API_REMEDY
+from latent_cli.templates import golden_queries
 from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.domain.manifest.model import Fusion, Manifest
 from latent_gateway.auth import access
@@ -554,6 +555,8 @@ def test_the_sample_container_is_created_and_filled_once(
     assert first.code == 0
     assert "created 'samples'" in first.out
     assert "lighthouse: 8 files, 8 sent" in first.out
+    assert "; latent eval samples" in first.out
+    assert gateway.golden["samples"] == golden_queries("samples")
     question = re.search(r"try: latent search '(.*)' -c samples", first.out)
     assert question is not None
     again = latent("samples", "--json").json

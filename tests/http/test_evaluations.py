@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import orjson
 import pytest
 
+from latent_cli.templates import golden_queries
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, SearchMode
+from latent_core.eval.datasets import read_golden
 from latent_core.wire.evaluation import EvalReport, EvalRequest, JudgedQuery
 from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS
@@ -121,6 +124,37 @@ async def test_without_a_query_to_ask_the_request_is_refused(
     await founded(client, "silent", tmp_path)
     with pytest.raises(Invalid, match=r"^manifests/silent/eval\.json"):
         await client.evaluate("silent", EvalRequest())
+
+
+async def test_golden_queries_of_a_template_are_installed_with_its_container(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    embedder = ("--embedder", "openai/test", "--dims", str(DIMS))
+    code, out, err = await installation.cli(
+        "container", "create", "beacon", "--from", "samples", *embedder
+    )
+    assert code == 0, (out, err)
+    shipped = golden_queries("samples")
+    assert shipped is not None
+    assert read_golden(installation.manifests / "beacon" / "eval.json") == shipped
+    code, out, err = await installation.cli("eval", "beacon", "--json")
+    (setup,) = orjson.loads(out)["setups"]
+    assert setup["queries"] == len(shipped.queries)
+    assert code == 1, "the container is empty"
+    assert os.listdir(tmp_path) == []
+
+
+async def test_golden_queries_that_a_person_wrote_stay_when_a_container_is_created(
+    installation: Installation, client: AsyncClient
+) -> None:
+    file = installation.manifests / "kept" / "eval.json"
+    file.parent.mkdir()
+    file.write_text('{"queries": [{"q": "lamp", "expect": ["lamp"]}]}')
+    manifest = Manifest(id="kept", name="kept", embedder="openai/test", dims=DIMS)
+    created = await client.create(manifest, golden=golden())
+    assert created.files == ["kept.yaml"]
+    assert [query.query for query in read_golden(file).queries] == ["lamp"]
 
 
 async def test_the_command_asks_the_servers_golden_queries_and_ends_with_1_when_a_gate_fails(

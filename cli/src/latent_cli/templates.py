@@ -10,7 +10,10 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
+
 from latent_core.domain.errors import NotFound
+from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.domain.manifest.yaml_reader import read_manifest
 
@@ -34,6 +37,15 @@ def template(name: str) -> Manifest:
         raise NotFound(f"no template '{name[:80]}'; {hint}")
     source = (DATA / "manifests" / f"{name}{SUFFIX}").read_bytes()
     return read_manifest(source, where=f"template {name}")
+
+
+def golden_queries(name: str) -> GoldenSet | None:
+    """The golden queries that come with the template."""
+    for file in (DATA / "manifests" / name / "eval.json", DATA / "manifests" / f"{name}.eval.json"):
+        if file.is_file():
+            data = orjson.loads(file.read_bytes())
+            return parse_golden(data, where=f"golden queries of template {name}")
+    return None
 
 
 def filled(name: str, words: dict[str, Any]) -> Manifest:

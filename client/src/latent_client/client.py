@@ -29,6 +29,7 @@ from latent_client.waiting import HOUR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.findings import DoctorReport
+from latent_core.domain.golden import GoldenSet
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
 from latent_core.wire.containers import (
@@ -103,9 +104,14 @@ class AsyncClient(
             DescribedContainer, "GET", "/v1/containers/describe", query=query
         )
 
-    async def create(self, manifest: Manifest) -> ContainerCreated:
-        """Raises ``Conflict`` if the container exists, also if an earlier call created it and its answer was lost."""
-        body = {"manifest": _written_keys(manifest)}
+    async def create(
+        self, manifest: Manifest, *, golden: GoldenSet | None = None
+    ) -> ContainerCreated:
+        """Raises ``Conflict`` if the container exists, also if an earlier call created it and its answer was lost.
+        ``golden`` becomes the server's golden queries of the container, unless it has some for this id."""
+        body: dict[str, Any] = {"manifest": _written_keys(manifest)}
+        if golden is not None:
+            body["golden"] = golden.written()
         return await self._transport.ask(ContainerCreated, "POST", "/v1/containers", json=body)
 
     async def update(self, manifest: Manifest, *, if_match: str) -> ContainerUpdated:

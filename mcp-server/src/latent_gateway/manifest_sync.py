@@ -19,6 +19,7 @@ import yaml
 from latent_core.db import audit, containers
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
+from latent_core.domain.golden import GoldenSet
 from latent_core.domain.manifest.model import Manifest, check_offered
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
@@ -133,28 +134,31 @@ EVAL_TEMPLATE: Final[dict[str, Any]] = {
 }
 
 
-async def write_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Write the manifest unless its file has the same content, and a template of golden queries; returns the
-    written names."""
+async def write_files(
+    folder: Path, manifest: Manifest, golden: GoldenSet | None = None
+) -> list[str]:
+    """Write the manifest unless its file has the same content, and the golden queries, or a template of them, unless
+    there are some; returns the written names."""
     try:
-        return await asyncio.to_thread(_write, folder, manifest)
+        return await asyncio.to_thread(_write, folder, manifest, golden)
     except OSError as exc:
         raise OutOfSpace(
             f"the container exists, but its manifest could not be written: {exc.strerror}"
         ) from exc
 
 
-def _write(folder: Path, manifest: Manifest) -> list[str]:
+def _write(folder: Path, manifest: Manifest, golden: GoldenSet | None) -> list[str]:
     shown = manifest.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump({"id": manifest.id, **shown}, sort_keys=False, allow_unicode=True)
-    template = orjson.dumps(EVAL_TEMPLATE, option=orjson.OPT_INDENT_2).decode() + "\n"
+    queries = EVAL_TEMPLATE if golden is None else golden.written()
+    queries_text = orjson.dumps(queries, option=orjson.OPT_INDENT_2).decode() + "\n"
     yaml_name, eval_name = f"{manifest.id}.yaml", f"{manifest.id}/eval.json"
     written = []
     if not _says(folder / yaml_name, manifest):
         _write_whole(folder / yaml_name, text)
         written.append(yaml_name)
     if not (folder / eval_name).exists():
-        _write_whole(folder / eval_name, template)
+        _write_whole(folder / eval_name, queries_text)
         written.append(eval_name)
     return written
 

@@ -32,6 +32,7 @@ REFERENCE: Final = "#/components/schemas/{model}"
 OF_MANIFESTS: Final = "Manifest_"
 """Prefix of a manifest's parts in the schema: other models have the same names, such as ``Display``."""
 OF_THE_FRAMEWORK: Final = ("HTTPValidationError", "ValidationError")
+OF_A_MANIFEST: Final = ("ManifestBody", "NewContainerBody")
 """FastAPI's models of request errors; ``answers`` describes them instead."""
 VERBS: Final = frozenset({"get", "put", "post", "delete", "patch"})
 WITHOUT_ERRORS: Final = ("/healthz", "/readyz")
@@ -157,10 +158,9 @@ def _with_our_models(schemas: Json) -> None:
     _, parts = models_json_schema([(Manifest, "validation")], ref_template=template)
     for name, schema in parts["$defs"].items():
         schemas[OF_MANIFESTS + name] = schema
-    if "ManifestBody" in schemas:
-        schemas["ManifestBody"]["properties"]["manifest"] = {
-            "$ref": template.format(model="Manifest")
-        }
+    for body in OF_A_MANIFEST:
+        if body in schemas:
+            schemas[body]["properties"]["manifest"] = {"$ref": template.format(model="Manifest")}
 
 
 def _require_what_is_always_there(schema: Json) -> None:

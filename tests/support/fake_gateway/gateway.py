@@ -23,6 +23,7 @@ from latent_core.domain.errors import (
     TooLarge,
     Unauthorized,
 )
+from latent_core.domain.golden import parse_golden
 from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest, parse_manifest
@@ -146,10 +147,13 @@ def describe(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
 
 
 def create(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
-    manifest = parse_manifest(request.json()["manifest"])
+    body = request.json()
+    manifest = parse_manifest(body["manifest"])
     if manifest.id in gateway.manifests:
         raise Conflict(f"container '{manifest.id}' exists")
     gateway.create(manifest)
+    if "golden" in body:
+        gateway.golden[manifest.id] = parse_golden(body["golden"])
     files = [f"{manifest.id}.yaml", f"{manifest.id}/eval.json"]
     return reply(201, container=summary(manifest), etag=etag(manifest), files=files)
 

@@ -21,6 +21,7 @@ from latent_core.domain.errors import (
     IngestFailed,
     NotFound,
 )
+from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.manifest.model import Manifest
@@ -49,6 +50,7 @@ class World:
     """Where its gateway is served: what links begin with."""
     hold_jobs: bool = False
     manifests: dict[str, Manifest] = field(default_factory=dict)
+    golden: dict[str, GoldenSet] = field(default_factory=dict)
     documents: dict[UUID, StoredDocument] = field(default_factory=dict)
     jobs: dict[int, JobView] = field(default_factory=dict)
     history: list[JobEvent] = field(default_factory=list)

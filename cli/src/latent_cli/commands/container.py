@@ -12,7 +12,7 @@ from latent_cli.jobs_output import finish_jobs, sent
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
-from latent_cli.templates import filled, names, template as template_of
+from latent_cli.templates import filled, golden_queries, names, template as template_of
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
@@ -73,7 +73,8 @@ def create(
     manifest = _manifest(
         file, template, {key: value for key, value in words.items() if value is not None}
     )
-    written = ask(lambda client: client.create(manifest))
+    golden = golden_queries(template) if template is not None else None
+    written = ask(lambda client: client.create(manifest, golden=golden))
     if as_json:
         emit(written)
         return

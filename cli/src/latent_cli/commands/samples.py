@@ -26,7 +26,7 @@ QUESTION: Final = "what to do when mercury is spilled on the floor"
 def samples(as_json: Json = False) -> None:
     """Create the container `samples` and fill it with the handbook of a lighthouse museum.
 
-    A second call changes nothing. `latent container delete samples --yes` removes it.
+    Its golden queries are installed with it, for `latent eval samples`. A second call changes nothing. `latent container delete samples --yes` removes it.
     """
     manifest = templates.template(TEMPLATE)
     with templates.sample_folder(FOLDER) as folder, IngestBars() as bars:
@@ -48,7 +48,9 @@ def samples(as_json: Json = False) -> None:
         if created:
             console.print(f"created '{manifest.id}'")
         show_report(console, report)
-        console.print(f"try: latent search '{QUESTION}' -c {manifest.id}")
+        console.print(
+            f"try: latent search '{QUESTION}' -c {manifest.id}; latent eval {manifest.id}"
+        )
     exit_for(report.jobs)
 
 
@@ -56,5 +58,5 @@ async def _created(client: AsyncClient, manifest: Manifest) -> bool:
     """Create the container unless it is there; returns whether it was created."""
     if manifest.id in {container.id for container in await client.containers()}:
         return False
-    await client.create(manifest)
+    await client.create(manifest, golden=templates.golden_queries(TEMPLATE))
     return True

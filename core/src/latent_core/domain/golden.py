@@ -89,6 +89,10 @@ class GoldenSet(BaseModel):
             raise ValueError(f"ids stand twice: {', '.join(twice)}")
         return named
 
+    def written(self) -> dict[str, Any]:
+        """As in a file of golden queries."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
 
 def parse_golden(data: Any, *, where: str = "golden queries") -> GoldenSet:
     """Validate either form; ``Invalid`` names where, the key and what is wrong with it."""

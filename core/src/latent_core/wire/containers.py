@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from latent_core.domain.golden import GoldenSet
 from latent_core.wire.base import Envelope, PagedEnvelope, RequestBody
 
 
@@ -57,6 +58,11 @@ class DescribedContainer(Envelope, ContainerDescription):
 
 class ManifestBody(RequestBody):
     manifest: dict[str, Any]
+
+
+class NewContainerBody(ManifestBody):
+    golden: GoldenSet | None = None
+    """Golden queries to write into the manifest folder, unless it has some for this id already."""
 
 
 class ContainerCreated(Envelope):

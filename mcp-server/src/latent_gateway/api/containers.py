@@ -11,6 +11,7 @@ from latent_core.db import audit, containers, embed_usage
 from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
+from latent_core.domain.golden import GoldenSet
 from latent_core.domain.manifest.model import Manifest, check_offered, parse_manifest
 from latent_core.domain.text import Text
 from latent_core.ingest import containers as founding
@@ -24,6 +25,7 @@ from latent_core.wire.containers import (
     ContainerUpdated,
     DescribedContainer,
     ManifestBody,
+    NewContainerBody,
     StateBody,
 )
 from latent_core.wire.jobs import JobAccepted
@@ -110,7 +112,7 @@ async def description(shared: Gateway, caller: Principal, container_id: str) -> 
 
 @router.post("/v1/containers", response_model=ContainerCreated, status_code=201)
 async def create(
-    body: ManifestBody,
+    body: NewContainerBody,
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
@@ -118,13 +120,17 @@ async def create(
 ) -> Response:
     """Create a container from a manifest, and write its files into the manifest folder."""
     manifest = parse_manifest(body.manifest)
-    answer, space = await created(manifest, shared, caller, request_id)
+    answer, space = await created(manifest, shared, caller, request_id, body.golden)
     background.add_task(warm, shared.stack, space)
     return json_answer(answer, request_id, status=201, headers={"ETag": f'"{answer.etag}"'})
 
 
 async def created(
-    manifest: Manifest, shared: Gateway, caller: Principal, request_id: str
+    manifest: Manifest,
+    shared: Gateway,
+    caller: Principal,
+    request_id: str,
+    golden: GoldenSet | None = None,
 ) -> tuple[ContainerCreated, Space]:
     """The new container, which is stored, and the space whose model is loaded next."""
     access.check_creation(caller, manifest.id)
@@ -141,7 +147,7 @@ async def created(
         principal=caller.name,
         request_id=request_id,
     )
-    files = await write_files(shared.settings.manifests, manifest)
+    files = await write_files(shared.settings.manifests, manifest, golden)
     answer = ContainerCreated(
         container=summary(container), etag=container.etag, files=files, issues=offer_issues
     )
