@@ -645,3 +645,11 @@ def test_an_interrupted_wait_names_the_job(
     result = latent("container", "delete", "notes", "--yes", "--wait")
     assert result.code == 1
     assert re.search(r"interrupted; job (\d+) continues; `latent jobs watch \1`", result.err)
+
+
+def test_console_prints_a_fresh_link_alone_on_stdout(latent: Latent, gateway: FakeGateway) -> None:
+    result = latent("console")
+    link = f"{gateway.url}/login/link?code=abc"
+    assert (result.code, result.out) == (0, f"{link}\n")
+    assert "once, within 15 minutes, in a browser on this machine" in result.err
+    assert latent("console", "--json").json == {"url": link, "valid_seconds": 900}

@@ -349,6 +349,8 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ),
     ("GET", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation")),
     ("POST", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation", body={})),
+    # The harness calls from other machines, which get no link (tests/console/test_sign_in_links.py).
+    ("POST", "/v1/admin/sign-in-link"): Row(OWNER, plain("/v1/admin/sign-in-link"), (403,)),
     ("POST", "/v1/admin/doctor"): Row(
         CHANGE, plain("/v1/admin/doctor", body={"container_id": "{vault}"})
     ),

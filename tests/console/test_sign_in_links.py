@@ -200,3 +200,65 @@ async def test_only_the_newest_codes_are_valid() -> None:
     assert [codes.is_valid(code) for code in issued] == [False] + [True] * MAX_CODES
     with pytest.raises(Unauthorized):
         codes.redeem(issued[0])
+
+
+async def test_the_owner_gets_a_fresh_link_from_a_running_gateway_and_no_log_has_it(
+    harness: GatewayHarness, codes: SignInCodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    answer = await _requested_link(harness, harness.tokens["owner"])
+    assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
+    made = answer.json()
+    assert made["url"].startswith(f"{BASE}{LINK}?code=")
+    assert made["valid_seconds"] == VALID_SECONDS
+    code = made["url"].partition("code=")[2]
+    own = [one for one in caplog.records if not one.name.startswith("http")]
+    assert not [one for one in own if code in str(vars(one))]
+    async with browser(harness) as one:
+        assert (await one.get(made["url"])).status_code == 200
+        assert (await one.post(LINK, data={"code": code})).status_code == 303
+        assert (await one.post(LINK, data={"code": code})).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("peer", "base", "headers"),
+    [
+        ("192.168.1.5", BASE, {}),
+        ("127.0.0.1", "http://rebound.example", {}),
+        ("127.0.0.1", BASE, {"X-Forwarded-For": "192.168.1.5"}),
+    ],
+)
+async def test_a_link_is_not_given_to_another_machine(
+    harness: GatewayHarness, peer: str, base: str, headers: dict[str, str]
+) -> None:
+    token = harness.tokens["owner"]
+    answer = await _requested_link(harness, token, peer=peer, base=base, headers=headers)
+    assert answer.status_code == 403
+    assert "loopback address" in answer.text
+
+
+async def test_only_the_owners_own_token_gets_a_link(harness: GatewayHarness) -> None:
+    """A link gives all rights without an end, which a token with an end or with fewer scopes has not."""
+    await harness.make_token("second", "local:you", scopes=["read", "admin"])
+    await harness.make_token("admin", "agent:admin", scopes=["admin"])
+    for role, status, cause in (
+        ("second", 403, "only the owner's own token"),
+        ("admin", 403, "only the owner of this installation"),
+    ):
+        answer = await _requested_link(harness, harness.tokens[role])
+        assert (answer.status_code, cause in answer.text) == (status, True), role
+    assert (await _requested_link(harness, "unknown")).status_code == 401
+
+
+async def _requested_link(
+    harness: GatewayHarness,
+    token: str,
+    *,
+    peer: str = "127.0.0.1",
+    base: str = BASE,
+    headers: dict[str, str] | None = None,
+) -> httpx.Response:
+    async with browser(harness, peer=peer, base=base) as one:
+        sent = {"Authorization": f"Bearer {token}", **(headers or {})}
+        del one.headers["Origin"]
+        return await one.post("/v1/admin/sign-in-link", headers=sent)

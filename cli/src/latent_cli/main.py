@@ -24,6 +24,7 @@ from latent_core.runtime.imports import quick_imports
 COMMANDS: Final = {
     "up": "Start gateway and worker on embedded services, in one process.",
     "service": "Run `latent up` as a service that starts when you log in (systemd or launchd).",
+    "console": "Print a new one-time link to the console.",
     "gateway": "Start only a gateway, on external servers.",
     "worker": "Start only a worker, on external servers.",
     "migrate": "Bring the database to this release's schema.",

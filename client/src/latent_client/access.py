@@ -8,7 +8,14 @@ from typing import Final
 
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.token import Scope, TokenView
-from latent_core.wire.access import AuditLine, AuditPage, TokenAnswer, TokenCreated, TokenPage
+from latent_core.wire.access import (
+    AuditLine,
+    AuditPage,
+    SignInLink,
+    TokenAnswer,
+    TokenCreated,
+    TokenPage,
+)
 from latent_core.wire.containers import ContainerState, ContainerStateAnswer
 from latent_core.wire.installation import (
     InstallationRecords,
@@ -72,6 +79,10 @@ class AccessCalls(ClientCalls):
         ):
             for line in page.audit:
                 yield line
+
+    async def sign_in_link(self) -> SignInLink:
+        """A new one-time link that signs a browser on the gateway's machine in to the console as the owner."""
+        return await self._transport.ask(SignInLink, "POST", "/v1/admin/sign-in-link")
 
     async def installation(self) -> InstallationRecords:
         """The state of every container, and every token with the hash of its secret."""

@@ -136,6 +136,7 @@ class SyncClient:
     audit = _iterating(AsyncClient.audit)
     set_state = _blocking(AsyncClient.set_state)
     installation = _blocking(AsyncClient.installation)
+    sign_in_link = _blocking(AsyncClient.sign_in_link)
     restore_installation = _blocking(AsyncClient.restore_installation)
     evaluate = _blocking(AsyncClient.evaluate)
     eval_runs = _blocking(AsyncClient.eval_runs)

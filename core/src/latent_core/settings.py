@@ -32,7 +32,7 @@ from pydantic_settings import (
 from typing_extensions import override
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import check_reranker
+from latent_core.domain.retrieval import check_reranker
 from latent_core.domain.web_address import parse_origin
 from latent_core.runtime.secret_files import SecretFiles, file_variables
 

@@ -51,6 +51,7 @@ from latent_gateway.api import (
     processing,
     refresh,
     search,
+    sign_in_links,
     sources,
     tokens,
     transfers,
@@ -99,6 +100,7 @@ ROUTERS = (
     processing,
     refresh,
     tokens,
+    sign_in_links,
     audit,
     health,
     registry,
@@ -287,9 +289,7 @@ def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> Start
     local = sign_in_link.local_host(settings.bind)
     link = None
     if local is not None:
-        link = partial(
-            sign_in_link.new_link, shared.sign_in_codes, f"http://{_in_url(local)}:{port}"
-        )
+        link = partial(shared.sign_in_codes.link, f"http://{_in_url(local)}:{port}")
     return StartedGateway(f"http://{_in_url(settings.bind)}:{port}", stack.token_place, link)
 
 

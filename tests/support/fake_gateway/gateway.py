@@ -146,6 +146,10 @@ def describe(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     )
 
 
+def sign_in_link(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
+    return reply(url=f"{gateway.url}/login/link?code=abc", valid_seconds=900)
+
+
 def create(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     body = request.json()
     manifest = parse_manifest(body["manifest"])
@@ -629,6 +633,7 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("POST", f"/v1/jobs/{ID}/cancel", cancel),
     ("POST", f"/v1/jobs/{ID}/requeue", requeue),
     ("POST", "/v1/requeue", requeue_failed),
+    ("POST", "/v1/admin/sign-in-link", sign_in_link),
     ("POST", "/v1/admin/doctor", doctor),
     ("POST", "/v1/tokens", create_token),
     ("GET", "/v1/tokens", list_tokens),

@@ -6,6 +6,8 @@ than the request itself.
 
 from __future__ import annotations
 
+import difflib
+import re
 from enum import StrEnum
 from typing import Annotated, Final, cast
 
@@ -75,3 +77,20 @@ class Fusion(BaseModel):
         if value and not any(value.get(channel, 1.0) for channel in ("bm25", "vector")):
             raise ValueError("bm25 and vector cannot both weigh 0: every score would be 0")
         return value
+
+
+RERANKERS: Final = ("none", "api", "local")
+_RERANKER: Final = re.compile(r"[a-z0-9][a-z0-9_-]*/\S+")
+
+
+def check_reranker(value: str) -> str:
+    """A reranker's name: one of ``RERANKERS``, or a model of a provider."""
+    if value not in RERANKERS and not _RERANKER.fullmatch(value):
+        near = difflib.get_close_matches(value, RERANKERS, n=1)
+        hint = (
+            f"did you mean '{near[0]}'?"
+            if near
+            else f"use {', '.join(RERANKERS)} or <provider>/<model>"
+        )
+        raise ValueError(f"'{value}' names no reranker; {hint}")
+    return value

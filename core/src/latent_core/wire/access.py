@@ -67,3 +67,9 @@ class TokenAnswer(Envelope):
 
 class TokenPage(PagedEnvelope):
     tokens: list[TokenView]
+
+
+class SignInLink(Envelope):
+    url: str
+    """Signs one browser in to the console as the owner, after a click."""
+    valid_seconds: int

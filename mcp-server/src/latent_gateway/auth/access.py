@@ -267,6 +267,16 @@ def require_owner(principal: Principal, to: str = "create, list and revoke token
         raise Forbidden(f"only the owner of this installation may {to}")
 
 
+def require_own_token(principal: Principal) -> None:
+    """``Forbidden`` for all but the owner's own token. Another token of the owner may have fewer scopes, and it ends."""
+    require_owner(principal, "sign in by a link")
+    if principal.token_id is not None:
+        raise Forbidden(
+            "only the owner's own token may create a sign-in link, since the link gives all rights: "
+            "sign in with this token instead"
+        )
+
+
 async def check_grant(
     conn: Connection, principal: Principal, scopes: Iterable[Scope], named: Sequence[str]
 ) -> None:

@@ -11,13 +11,15 @@ from collections.abc import Callable
 from ipaddress import IPv6Address, ip_address
 from time import time
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import HTTPConnection
 
 from latent_core.domain.errors import Forbidden, Unauthorized
 from latent_core.domain.token import digest
 
+LINK: Final = "/login/link"
+"""The page of the console that redeems codes."""
 VALID_SECONDS: Final = 15 * 60
 MAX_CODES: Final = 8
 """Valid at the same time; the oldest one ends first."""
@@ -42,6 +44,10 @@ class SignInCodes:
             del self._ends[next(iter(self._ends))]
         return code
 
+    def link(self, base_url: str) -> str:
+        """A new one-time link to the gateway at ``base_url``."""
+        return f"{base_url.rstrip('/')}{LINK}?{urlencode({'code': self.issue()})}"
+
     def is_valid(self, code: str) -> bool:
         """Whether ``redeem`` would accept the code. It stays valid."""
         end = self._ends.get(digest(code))
@@ -64,7 +70,8 @@ def check_local(request: HTTPConnection) -> None:
     forwarded = any(name in request.headers for name in FORWARDED)
     if forwarded or not is_loopback(peer) or not (host == "localhost" or is_loopback(host)):
         raise Forbidden(
-            "a sign-in link works only in a browser on the machine that runs latent: sign in with a token instead"
+            "a sign-in link works only in a browser on the machine that runs latent, at a loopback address such as "
+            "127.0.0.1: sign in with a token instead"
         )
 
 

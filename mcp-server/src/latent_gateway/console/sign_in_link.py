@@ -1,23 +1,21 @@
-"""The one-time link of ``latent up``: a page with a button, and the button signs in (ADR 0039)."""
+"""The one-time link of ``latent up`` and ``latent console``: a page with a button, and the button signs in (ADR 0039)."""
 
 from __future__ import annotations
 
 from typing import Annotated, Final
-from urllib.parse import urlencode
 
 from fastapi import Form, Query, Request, Response
 
 from latent_core.domain.errors import Unauthorized
-from latent_gateway.auth.sign_in_codes import SignInCodes, check_local, is_loopback
+from latent_gateway.auth.sign_in_codes import LINK, check_local, is_loopback
 from latent_gateway.console.console_session import signed_owner
-from latent_gateway.console.routing import SIGN_IN, pages
+from latent_gateway.console.routing import pages
 from latent_gateway.console.sign_in import signed_in
 from latent_gateway.console.view import HEADERS, page
 from latent_gateway.context import Shared
 
 router = pages()
 
-LINK: Final = f"{SIGN_IN}/link"
 MAX_CODE_CHARS: Final = 128
 LINK_HEADERS: Final = {
     # The address contains the code. Browsers send the origin alone: no-referrer would hide it from our own form, too.
@@ -32,11 +30,6 @@ def local_host(bind: str) -> str | None:
     """The loopback address at which a gateway bound to ``bind`` can be reached, if there is one."""
     host = WILDCARDS.get(bind, bind)
     return host if is_loopback(host) or host == "localhost" else None
-
-
-def new_link(codes: SignInCodes, url: str) -> str:
-    """A new one-time link to the gateway at ``url``."""
-    return f"{url}{LINK}?{urlencode({'code': codes.issue()})}"
 
 
 Code = Annotated[str, Query(max_length=MAX_CODE_CHARS)]
@@ -67,8 +60,8 @@ async def sign_in(request: Request, shared: Shared, code: SentCode = "") -> Resp
 
 def _ended() -> Response:
     trouble = (
-        "This link has been used or is older than 15 minutes. Sign in with a token, or start latent "
-        "again for a new link."
+        "This link has been used or is older than 15 minutes. Run `latent console` for a new one, or "
+        "sign in with a token."
     )
     answer = page("login.html", None, status=401, next="/", trouble=trouble)
     answer.headers.update({**HEADERS, **LINK_HEADERS})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -28,9 +27,11 @@ from latent_core.domain.manifest.path_meta import check_pattern
 from latent_core.domain.retrieval import (
     CHANNELS as CHANNELS,
     OFFERED_MODES as OFFERED_MODES,
+    RERANKERS as RERANKERS,
     Fusion as Fusion,
     FusionMethod as FusionMethod,
     SearchMode as SearchMode,
+    check_reranker as check_reranker,
 )
 from latent_core.domain.text import unsound
 
@@ -120,23 +121,6 @@ class _ManifestModel(BaseModel):
 class Freshness(_ManifestModel):
     enabled: bool = False
     decay_lambda: float = Field(default=0.02, ge=0.0)
-
-
-RERANKERS: Final = ("none", "api", "local")
-_RERANKER: Final = re.compile(r"[a-z0-9][a-z0-9_-]*/\S+")
-
-
-def check_reranker(value: str) -> str:
-    """A reranker's name: one of ``RERANKERS``, or a model of a provider."""
-    if value not in RERANKERS and not _RERANKER.fullmatch(value):
-        near = difflib.get_close_matches(value, RERANKERS, n=1)
-        hint = (
-            f"did you mean '{near[0]}'?"
-            if near
-            else f"use {', '.join(RERANKERS)} or <provider>/<model>"
-        )
-        raise ValueError(f"'{value}' names no reranker; {hint}")
-    return value
 
 
 class Rerank(_ManifestModel):
