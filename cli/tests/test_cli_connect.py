@@ -336,6 +336,23 @@ def test_places_of_the_files_follow_the_variables_of_the_clients_and_the_system(
     assert AGENTS[ClientName.OPENCODE].file(mac).name == "opencode.jsonc"
 
 
+def test_a_connection_from_uvx_needs_no_command_and_a_start_hook_from_it_is_refused(
+    latent: Latent, gateway: FakeGateway, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Agents speak HTTP: their entry stays valid when uv's cache is cleaned. A hook would not."""
+    python = home / ".cache" / "uv" / "archive-v0" / "x1" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(python))
+    refused = latent("connect", "claude-code", "--recall")
+    assert refused.code == 2
+    assert "the start hook of --recall would end with it: install it with `uv tool" in refused.err
+    assert gateway.requests_to("POST .*") == []
+    assert not (home / ".claude.json").exists()
+    for client in ClientName:
+        assert latent("connect", client).code == 0
+        written = (home / LINUX_FILES[client]).read_text()
+        assert ("archive-v0" in written, "command" in written) == (False, False), client
+
+
 def test_recall_is_silent_without_a_connection_or_a_gateway(
     latent: Latent,
     gateway: FakeGateway,

@@ -228,8 +228,29 @@ def test_a_manager_that_refuses_or_is_absent_is_one_line_with_the_cause(
     assert "not on win32" in latent("service", "status").err
 
 
-def test_a_temporary_environment_of_uvx_is_refused() -> None:
-    with pytest.raises(Invalid, match="uv tool install latent-containers"):
-        service_command(Path("/h/.cache/uv/archive-v0/x1/bin/python"), [])
-    kept = Path("/h/.local/share/uv/tools/latent-containers/bin/python")
+@pytest.mark.parametrize(
+    "folder",
+    [
+        ".cache/uv/archive-v0/x1",
+        "Library/Caches/uv/environments-v2/x1",
+        ".cache/pipx/0a1b2c3d",
+        "Library/Caches/pipx/0a1b2c3d",
+        ".local/share/pipx/.cache/0a1b2c3d",
+    ],
+)
+def test_a_service_from_a_temporary_environment_is_refused(folder: str) -> None:
+    with pytest.raises(Invalid, match=r"the service would end with it: .*uv tool install latent-c"):
+        service_command(Path("/h") / folder / "bin" / "python", [])
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [
+        ".local/share/uv/tools/latent-containers",
+        ".local/share/pipx/venvs/latent-containers",
+        "checkout/.venv",
+    ],
+)
+def test_a_service_from_an_installation_names_its_interpreter(folder: str) -> None:
+    kept = Path("/h") / folder / "bin" / "python"
     assert service_command(kept, ["--port", "1"])[:2] == (str(kept), "-m")

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
+from latent_cli.interpreter import lasting
 from latent_core.domain.errors import Invalid, Unavailable
 
 UNIT: Final = "latent.service"
@@ -23,8 +24,6 @@ STOP_SECONDS: Final = 60
 SYSTEMD_ESCAPES: Final = str.maketrans(
     {"\\": "\\\\", '"': '\\"', "%": "%%", "$": "$$", "\n": "\\n", "\t": "\\t"}
 )
-TEMPORARY: Final = ("archive-v", "environments-v", "builds-v")
-"""Folders of uv's cache, where uvx keeps environments until the cache is cleaned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +39,7 @@ class ServiceSpec:
 
 def service_command(python: Path, arguments: Sequence[str]) -> tuple[str, ...]:
     """`latent up` by whole paths. ``Invalid`` if this installation is temporary."""
-    if any(part.startswith(TEMPORARY) for part in python.parts):
-        raise Invalid(
-            "this latent runs from a temporary environment of uvx: install it with "
-            "`uv tool install latent-containers` or `pipx install latent-containers`, and call it from there"
-        )
-    return (str(python), "-m", "latent_cli", "up", *arguments)
+    return (str(lasting(python, "the service")), "-m", "latent_cli", "up", *arguments)
 
 
 class Services(Protocol):

@@ -24,6 +24,7 @@ from latent_cli.connect.connection import (
     is_current,
     plan,
 )
+from latent_cli.interpreter import lasting
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, notes, safe
 from latent_cli.session import ask
@@ -91,8 +92,12 @@ def this_machine() -> Machine:
 
 
 def recall_command(connection: Path) -> str:
-    """What the start hook runs: ``latent recall`` without the imports of commands, which would take half of its time."""
-    return shlex.join([sys.executable, "-P", "-m", "latent_cli.recall", str(connection.absolute())])
+    """What the start hook runs: ``latent recall`` without the imports of commands, which would take half of its time.
+
+    Through uvx it would need more than its two seconds, and the network once uv's cache was cleaned.
+    """
+    python = lasting(Path(sys.executable), "the start hook of --recall")
+    return shlex.join([str(python), "-P", "-m", "latent_cli.recall", str(connection.absolute())])
 
 
 def _print_connection(connection: Connection, *, is_new: bool, as_json: bool) -> None:
