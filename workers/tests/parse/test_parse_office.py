@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from latent_core.domain.errors import IngestFailed
 from latent_workers.parse.office import package as limits, parser as office
 from latent_workers.parse.parsed import ParsedDocument, SourceFile
 from latent_workers.parse.registry import detect
-from latent_workers.parse.run import parse_file
+from latent_workers.parse.run import PARSE_BUDGET, parse_file
 from latent_workers.parse.table import parser as table, regions, workbook
+from latent_workers.sandbox.budget import MIB
 from latent_workers.sandbox.pool import Sandbox
 from tests.support.office_files import (
     A,
@@ -120,6 +122,20 @@ def test_a_table_that_lays_out_a_page_is_read_cell_by_cell_with_its_headings() -
     inner = tbl(tr(tc("k"), tc("v")), tr(tc("1"), tc("2")))
     body = tbl(tr(f"<w:tc>{styled('Left', 'H1')}{p('x')}</w:tc>", f"<w:tc>{inner}</w:tc>"))
     assert read(docx(body)).text == "# Left\n\nx\n\n| k | v |\n| --- | --- |\n| 1 | 2 |\n"
+
+
+def test_a_table_of_one_column_is_read_as_its_blocks() -> None:
+    cells = (p("Lamps"), styled("Left", "H1"), p("first") + p("second"))
+    body = tbl(*[tr(f"<w:tc>{cell}</w:tc>") for cell in cells])
+    assert read(docx(body)).text == "Lamps\n\n# Left\n\nfirst\n\nsecond\n"
+
+
+def test_formatted_runs_of_a_cell_are_read_whole() -> None:
+    bold = (
+        "<w:r><w:rPr><w:b/></w:rPr><w:t>bo</w:t></w:r><w:r><w:t>ld </w:t><w:tab/><w:t>x</w:t></w:r>"
+    )
+    body = tbl(tr(f"<w:tc><w:p>{bold}</w:p></w:tc>", tc("k")), tr(tc("1"), tc("2", SPAN_2)))
+    assert read(docx(body)).text == "| bold x | k |  |\n| --- | --- | --- |\n| 1 | 2 | 2 |\n"
 
 
 def test_slides_have_their_numbers_titles_points_tables_and_speaker_notes() -> None:
@@ -338,6 +354,22 @@ async def test_office_files_are_read_inside_the_sandbox(
     path.write_bytes(data)
     found = await parse_file(sandbox, path, name=name, source_type=source_type)
     assert {"words", "in", "the", "box"} <= set(found.text.replace("|", " ").split())
+
+
+async def test_a_large_table_takes_little_more_memory_than_its_words(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.docx"
+    path.write_bytes(docx(tbl(*[tr(*[tc(f"c{n}") for n in range(20)])] * 5_000)))
+
+    async def read_within(mib: int) -> str:
+        budget = replace(PARSE_BUDGET, memory_bytes=mib * MIB)
+        kind = SourceType.DOCUMENT
+        return (await parse_file(sandbox, path, name="a", source_type=kind, budget=budget)).text
+
+    with pytest.raises(IngestFailed, match="needed more than 40 MB of memory"):
+        await read_within(40)
+    assert (await read_within(90)).count("\n") == 5_001
 
 
 def test_numbers_are_written_as_people_write_them() -> None:

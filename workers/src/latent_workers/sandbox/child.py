@@ -5,7 +5,6 @@ Started as ``python -m latent_workers.sandbox.child SOCKET_FD LIFELINE_FD START`
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import socket
@@ -30,6 +29,7 @@ from latent_workers.sandbox.frames import (
     receive_request,
     send,
 )
+from latent_workers.sandbox.memory import give_back_memory
 
 _TRACE_CHARS = 4000
 
@@ -97,14 +97,6 @@ def _failed(reason: Reason, message: str = "", **more: Any) -> TaskFailed:
     return TaskFailed(
         reason=reason, message=message, resident_bytes=confine.resident_bytes(), **more
     )
-
-
-def give_back_memory() -> None:
-    """Return freed heap to the system, so that an idle child is small."""
-    if sys.platform.startswith("linux"):
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ _BODY_TEXT: Final = 9
 _DELETED: Final = frozenset(
     {"del", "moveFrom", "delText", "instrText", "Fallback", "pPr", "rPr", "sdtPr", "sdtEndPr"}
 )
+_READ_PROPERTIES: Final = frozenset({"pStyle", "outlineLvl", "numPr", "gridSpan", "vMerge"})
 _BREAKS: Final = frozenset({"br", "cr"})
 _HYPHENS: Final = {"noBreakHyphen": "-", "softHyphen": ""}
 _BLOCKS: Final = frozenset({"p", "tbl"})
@@ -74,7 +75,7 @@ def read(package: Package, name: str) -> OfficeText:
     )
     related = {one.kind: one.target for one in package.relationships(main).values()}
     reader = _Reader(MarkdownText(name), _styles(package, related), _numbering(package, related))
-    for body in children(package.xml(main), "body"):
+    for body in children(package.xml(main, of_each="tr", shrink=_shrink_row), "body"):
         reader.blocks(body)
     for kind in ("footnotes", "endnotes"):
         if related.get(kind, "") in package:
@@ -129,6 +130,18 @@ def _numbering(package: Package, related: dict[str, str]) -> _Lists:
         for depth, style in levels.items():
             lists.numbered[attribute(one, "numId") or "", depth] = style not in ("bullet", "none")
     return lists
+
+
+def _shrink_row(row: Element) -> None:
+    """Removes what is not read of a table's row: a table of 300,000 cells would take 300 MB."""
+    for unread in list(row.iter("{*}rPr", "{*}tcPr", "{*}pPr")):
+        parent = unread.getparent()
+        if parent is not None and not any(local(one) in _READ_PROPERTIES for one in unread):
+            parent.remove(unread)
+    for run in list(row.iter("{*}r")):
+        parent = run.getparent()
+        if parent is not None and len(run) == 1 and local(run[0]) == "t":
+            parent.replace(run, run[0])
 
 
 @dataclass(slots=True)
@@ -202,18 +215,26 @@ class _Reader:
 
     def _table(self, table: Element) -> None:
         rows = list(_rows(table))
-        cells = [_words_of_blocks(cell) for row in rows for cell in _cells(row)]
-        layout = len(rows) < 2 or any(
-            local(inner) == "tbl" and inner is not table for inner in table.iter()
-        )
-        if layout or max(map(len, cells), default=0) > _MAX_CELL_CHARS:
+        grid, merged = ([], []) if _is_layout(table, rows) else _grid(rows)
+        if any(len(words) > _MAX_CELL_CHARS for line in grid for words in line):
+            grid = []
+        if not grid:
             for row in rows:
                 for cell in _cells(row):
                     self.blocks(cell)
             return
-        grid, merged = _grid(rows)
+        headers = max(1, _header_rows(rows))
+        del rows
+        table.clear()  # a large one takes more memory than its words
         spread(grid, merged)
-        self.text.grid(grid, headers=max(1, _header_rows(rows)))
+        self.text.grid(grid, headers=headers)
+
+
+def _is_layout(table: Element, rows: list[Element]) -> bool:
+    """Whether a table only places blocks: it has one row or one column, or contains tables."""
+    if len(rows) < 2 or all(sum(1 for _ in _cells(row)) < 2 for row in rows):
+        return True
+    return any(local(inner) == "tbl" and inner is not table for inner in table.iter())
 
 
 def _rows(table: Element) -> Iterator[Element]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -76,8 +77,17 @@ class Package:
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as exc:
             raise self._damaged(f"{part}: {exc}") from exc
 
-    def xml(self, part: str) -> Element:
-        return parse_xml(self.read(part), self._name, part)
+    def xml(
+        self,
+        part: str,
+        *,
+        of_each: str | None = None,
+        shrink: Callable[[Element], None] | None = None,
+    ) -> Element:
+        """The root. ``shrink`` is called with each element ``of_each``, when it is complete, and may remove from it."""
+        if of_each is None or shrink is None:
+            return parse_xml(self.read(part), self._name, part)
+        return _shrunk(self.read(part), self._name, part, of_each, shrink)
 
     def relationships(self, part: str = "") -> dict[str, Relationship]:
         """Those of a part, or of the package, by id."""
@@ -125,6 +135,17 @@ class Package:
         )
 
 
+_SAFE: Final[dict[str, Any]] = {
+    "resolve_entities": False,
+    "load_dtd": False,
+    "no_network": True,
+    "huge_tree": False,
+    "remove_comments": True,
+    "remove_pis": True,
+}
+"""Of every parser of XML."""
+
+
 def refuse_entities(data: bytes, name: str, part: str) -> None:
     """``IngestFailed`` if the beginning of a part has a document type."""
     if _DOCTYPE.search(data[:MIB].replace(b"\0", b"")):
@@ -138,21 +159,33 @@ def refuse_entities(data: bytes, name: str, part: str) -> None:
 def parse_xml(data: bytes, name: str, part: str) -> Element:
     """The root. A document type, with which entities come, is refused: these formats have none."""
     refuse_entities(data, name, part)
-    parser = etree.XMLParser(
-        resolve_entities=False,
-        load_dtd=False,
-        no_network=True,
-        huge_tree=False,
-        remove_comments=True,
-        remove_pis=True,
-    )
     try:
-        return etree.fromstring(data, parser)
+        return etree.fromstring(data, etree.XMLParser(**_SAFE))
     except (etree.XMLSyntaxError, ValueError) as exc:
-        raise IngestFailed(
-            f"'{name}' is damaged ({part}: {str(exc)[:200]}): open it in its program and save it again",
-            reason="damaged",
-        ) from exc
+        raise _not_xml(name, part, exc) from exc
+
+
+def _shrunk(
+    data: bytes, name: str, part: str, of_each: str, shrink: Callable[[Element], None]
+) -> Element:
+    """As ``parse_xml``, for a part whose whole tree would take ten times the memory of its words."""
+    refuse_entities(data, name, part)
+    parsing = etree.iterparse(io.BytesIO(data), events=("end",), tag=f"{{*}}{of_each}", **_SAFE)
+    try:
+        for _, element in parsing:
+            shrink(element)
+    except (etree.XMLSyntaxError, ValueError) as exc:
+        raise _not_xml(name, part, exc) from exc
+    return parsing.root
+
+
+def _not_xml(name: str, part: str, exc: Exception) -> IngestFailed:
+    if isinstance(exc, etree.XMLSyntaxError) and exc.lineno == 0 and "unknown error" in str(exc):
+        raise MemoryError from exc  # libxml2 had no memory for a node, and none for the message
+    return IngestFailed(
+        f"'{name}' is damaged ({part}: {str(exc)[:200]}): open it in its program and save it again",
+        reason="damaged",
+    )
 
 
 def _resolved(folder: str, relationship: Element) -> str:

@@ -11,6 +11,7 @@ from latent_workers.parse.encryption import has_file_pass, password_missing
 from latent_workers.parse.office.package import Package
 from latent_workers.parse.office.writing import OfficeText, parsed
 from latent_workers.parse.parsed import ParsedDocument, SourceFile
+from latent_workers.sandbox.memory import give_back_memory
 
 _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _HEAD_BYTES: Final = 4096
@@ -31,7 +32,9 @@ _MACROS: Final = {
 
 
 def parse(source: SourceFile) -> ParsedDocument:
-    return parsed(read(source.file, source.name), source.name)
+    text = read(source.file, source.name)
+    give_back_memory()
+    return parsed(text, source.name)
 
 
 def read(file: BinaryIO, name: str) -> OfficeText:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from latent_core.domain.errors import IngestFailed
@@ -48,9 +48,14 @@ def cell(words: str) -> str:
 
 def table(rows: Grid) -> str:
     """Rows of written cells, the first one as header."""
-    width = max(map(len, rows))
-    lines = [f"| {' | '.join([*row, *[''] * (width - len(row))])} |" for row in rows]
-    return "\n".join([lines[0], f"|{' --- |' * width}", *lines[1:]])
+    return "\n".join(_lines(rows, max(map(len, rows))))
+
+
+def _lines(rows: Iterable[Sequence[str]], width: int) -> Iterator[str]:
+    for number, row in enumerate(rows):
+        yield f"| {' | '.join([*row, *[''] * (width - len(row))])} |"
+        if number == 0:
+            yield f"|{' --- |' * width}"
 
 
 def tidied(text: str) -> str:
@@ -128,15 +133,17 @@ class MarkdownText:
 
     def grid(self, rows: Sequence[Sequence[str]], headers: int = 1) -> None:
         """A table of plain words; one that has a single row or column, or is too wide, as paragraphs."""
-        filled = [list(row) for row in rows if any(row)]
+        filled = [row for row in rows if any(row)]
         width = max(map(len, filled), default=0)
         if len(filled) < 2 or not 2 <= width <= MAX_CELLS_OF_ROW:
             for row in filled:
                 self.paragraph("\n".join(row) if len(filled) < 2 else ", ".join(filter(None, row)))
             return
-        square = [row + [""] * (width - len(row)) for row in filled]
-        whole = with_one_header(square, min(headers, len(square) - 1))
-        self._put(table([[cell(words) for words in row] for row in whole]))
+        headers = min(headers, len(filled) - 1)
+        first = [[*row, *[""] * (width - len(row))] for row in filled[:headers]]
+        whole = chain(with_one_header(first, headers), filled[headers:])
+        # Row by row: a table may have a million cells.
+        self._put("\n".join(_lines(([cell(words) for words in row] for row in whole), width)))
 
     def text(self) -> str:
         return "".join(self.parts).strip("\n")
