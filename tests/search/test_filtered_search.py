@@ -15,6 +15,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from latent_client import AsyncClient
+from latent_core.bm25.names import is_name
 from latent_core.domain.filters.model import CHUNK_META, PARSED_META
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.search.constraints import SELECTIVE
@@ -309,8 +310,13 @@ async def test_the_words_of_a_name_find_its_definition_before_longer_names_and_u
     if "named" not in {one.id for one in await client.containers()}:
         await client.create(manifest("named"))
         await ingest(client, "named", "c.py", source.encode())
-    request = SearchRequest(containers=["named"], query=query, top_k=1, mode=SearchMode.LEXICAL)
-    assert (await client.search(request)).hits[0].meta["symbol"] == "trim_lamp"
+    request = SearchRequest(
+        containers=["named"], query=query, top_k=1, mode=SearchMode.LEXICAL, diagnostics=True
+    )
+    answer = await client.search(request)
+    assert answer.hits[0].meta["symbol"] == "trim_lamp"
+    assert answer.diagnostics
+    assert not any(map(is_name, answer.diagnostics.terms["named"]))
 
 
 async def test_a_schema_limits_the_fields_of_its_container(client: AsyncClient) -> None:

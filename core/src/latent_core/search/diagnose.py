@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from latent_core.bm25.names import is_name
 from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.constraints import PROSE_WORDS, has_quotes, quoted
 from latent_core.search.container_search import ContainerCandidates
@@ -43,7 +44,9 @@ def diagnose(
         influence=influences,
         applied_filters=plan.filters,
         container_status=[r.status for r in retrieved],
-        terms={r.plan.container.id: r.terms for r in retrieved},
+        terms={
+            r.plan.container.id: [term for term in r.terms if not is_name(term)] for r in retrieved
+        },
     )
 
 
