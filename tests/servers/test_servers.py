@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +19,7 @@ import pytest
 import pytest_asyncio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from latent_client import AsyncClient
+from latent_client import AsyncClient, sync_folder
 from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import BlobStorage, SearchMode, Storage
@@ -138,6 +139,39 @@ async def test_what_was_accepted_survives_the_death_of_workers_and_gateway(
         answer = await search(client, "sturdy", "gull", mode=SearchMode.LEXICAL, top_k=100)
         assert len(answer.hits) == len(names)
         assert (await client.doctor("sturdy")).clean
+
+
+async def test_two_workers_at_once_embed_no_text_twice(
+    split: Installation, embedding_server: EmbeddingServer, tmp_path: Path
+) -> None:
+    """Ten work trees of one repository on slightly different branches, and an embedder that counts."""
+    trees = [tmp_path / f"{n}" / "repository" for n in range(10)]
+    for number, tree in enumerate(trees):
+        tree.mkdir(parents=True)
+        for file in range(6):
+            text = f"The buoy {file} rings when the swell lifts it, and the keeper notes it down."
+            (tree / f"{file}.md").write_text(text, encoding="utf-8")
+        (tree / "branch.md").write_text(f"This is branch {number}.", encoding="utf-8")
+    await split.add_worker()
+    embedding_server.delay, before = 0.2, embedding_server.stats.texts
+    try:
+        async with split.client() as client:
+            await client.create(manifest("trees"))
+            reports = await asyncio.gather(*(sync_folder(client, "trees", tree) for tree in trees))
+            jobs = [job_id for report in reports for job_id in report.job_ids]
+            done = await client.wait(jobs, timeout_seconds=120)
+            assert {job.state for job in done} == {JobState.DONE}
+            texts = {chunk.text async for chunk in client.chunks("trees")}
+            documents = [document async for document in client.documents("trees")]
+    finally:
+        embedding_server.delay = 0.0
+    assert len(documents) == 70
+    assert embedding_server.stats.texts - before == len(texts) == 16
+    async with httpx.AsyncClient(trust_env=False) as http:
+        for url in split.metrics_urls[-2:]:
+            page = (await http.get(url)).text
+            taken = re.findall(r"^latent_cached_texts_total\{.*\} (\S+)$", page, re.MULTILINE)
+            assert sum(map(float, taken)) > 0, "both workers had documents"
 
 
 async def test_a_restart_of_the_gateway_loses_no_request_that_was_answered_202(

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import numpy as np
 import pytest
 
-from latent_core.db.connection import Database
-from latent_core.db.spaces import embedding_cache as embeddings
+from latent_core.db.connection import Database, only_row
+from latent_core.db.spaces import embedding_cache as embeddings, embedding_claims
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector_types import Matrix, Vector
@@ -102,6 +102,112 @@ async def test_calls_at_the_same_time_request_each_text_once(
     assert sum(batch.hits for batch in batches) == 10 * 21 - 30
     for texts, batch in zip(calls, batches, strict=True):
         assert np.array_equal(batch.matrix, HASHED.vectors(texts))
+
+
+@pytest.fixture
+async def neighbour(
+    embedder: CountingEmbedderStub, database: Database
+) -> AsyncIterator[CachedEmbedding]:
+    """Of another process: it shares the database with ``cached`` and nothing else."""
+    batcher = Batcher(embedder)
+    yield CachedEmbedding(batcher, database, no_pictures)
+    await batcher.close()
+
+
+async def test_processes_at_the_same_time_request_each_text_once(
+    cached: CachedEmbedding,
+    neighbour: CachedEmbedding,
+    embedder: CountingEmbedderStub,
+    database: Database,
+) -> None:
+    shared = [f"worktree {n}" for n in range(20)]
+    # In opposite orders, so that each has claimed what the other still needs.
+    calls = [[*shared[n:], *shared[:n], f"own {n}"][:: 1 - 2 * (n % 2)] for n in range(10)]
+    workers = [cached, neighbour] * 5
+    batches = await asyncio.gather(
+        *(worker.embed(texts) for worker, texts in zip(workers, calls, strict=True))
+    )
+    assert len(embedder.embedded_texts) == len(set(embedder.embedded_texts)) == 30
+    assert sum(batch.hits for batch in batches) == 10 * 21 - 30
+    for texts, batch in zip(calls, batches, strict=True):
+        assert np.array_equal(batch.matrix, HASHED.vectors(texts))
+    assert await claims_of(database) == 0
+
+
+async def test_a_process_makes_what_a_failed_one_had_claimed(
+    cached: CachedEmbedding,
+    neighbour: CachedEmbedding,
+    embedder: CountingEmbedderStub,
+    database: Database,
+) -> None:
+    embedder.fails_on = "broken"
+    failing = cached.embed(["shared", "broken"])
+    results = await asyncio.gather(failing, neighbour.embed(["shared"]), return_exceptions=True)
+    assert isinstance(results[0], Unavailable)
+    assert isinstance(results[1], tuple)
+    assert np.array_equal(results[1].matrix, HASHED.vectors(["shared"]))
+    assert await claims_of(database) == 0
+
+
+async def test_the_claims_of_a_dead_process_lapse(
+    cached: CachedEmbedding, embedder: CountingEmbedderStub, database: Database
+) -> None:
+    """It is not asked whether it lives: it no longer renews them."""
+    waits = asyncio.Event()
+
+    async def checkpoint() -> None:
+        waits.set()
+
+    async with database.single() as conn:
+        space, hashes = embedder.model.key, [content_hash("x")]
+        assert await embedding_claims.claim(conn, space, b"dead", hashes) == set(hashes)
+        assert await embedding_claims.claim(conn, space, b"other", hashes) == set()
+    waiting = asyncio.create_task(cached.embed(["x"], checkpoint))
+    async with asyncio.timeout(30):
+        await waits.wait()
+    assert embedder.embedded_texts == []
+    async with database.single() as conn:
+        await conn.execute("UPDATE embedding_cache SET used_at = used_at - interval '2 minutes'")
+    async with asyncio.timeout(30):
+        assert (await waiting).hits == 0
+    assert embedder.embedded_texts == ["x"]
+    assert await claims_of(database) == 0
+
+
+async def test_a_renewed_claim_holds_and_only_its_owner_releases_it(database: Database) -> None:
+    hashes = [content_hash("x")]
+    async with database.single() as conn:
+        await embedding_claims.claim(conn, "s", b"one", hashes)
+        await conn.execute("UPDATE embedding_cache SET used_at = used_at - interval '2 minutes'")
+        await embedding_claims.renew(conn, "s", b"one", hashes)
+        await embedding_claims.release(conn, "s", b"two", hashes)
+        assert await embedding_claims.claim(conn, "s", b"two", hashes) == set()
+        await embedding_claims.release(conn, "s", b"one", hashes)
+        assert await embedding_claims.claim(conn, "s", b"two", hashes) == set(hashes)
+
+
+async def test_a_process_does_not_wait_for_ever_for_another_one(
+    cached: CachedEmbedding,
+    embedder: CountingEmbedderStub,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cache, "MAX_WAIT_SECONDS", 0.0)
+    async with database.single() as conn:
+        await embedding_claims.claim(conn, embedder.model.key, b"stuck", [content_hash("x")])
+    async with asyncio.timeout(30):
+        await cached.embed(["x", "y"])
+    assert sorted(embedder.embedded_texts) == ["x", "y"]
+
+
+async def claims_of(database: Database) -> int:
+    async with database.reading() as conn:
+        row = await only_row(
+            await conn.execute(
+                "SELECT count(*) AS n FROM embedding_cache WHERE space ^@ 'claim of '"
+            )
+        )
+    return int(row["n"])
 
 
 async def test_a_call_makes_what_a_failed_one_promised(

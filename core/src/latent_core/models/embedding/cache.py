@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
+from time import monotonic
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher, Checkpoint
+from latent_core.models.embedding.claims import EmbeddingClaims
 from latent_core.models.embedding.in_flight import InFlight
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
 from latent_core.models.embedding.port import TokenMetered, images_a_request
@@ -22,6 +25,11 @@ from latent_core.runtime.tasks import all_or_first_failure
 
 TEXTS_PER_STEP: Final = 1024
 """Looked up together. Vectors are stored batch by batch: a failure loses only the batches in flight."""
+FIRST_PAUSE: Final = 0.1
+"""Before vectors that another process makes are looked up again; doubled each time, up to …"""
+LONGEST_PAUSE: Final = 2.0
+MAX_WAIT_SECONDS: Final = 900.0
+"""After this time, vectors of another process are made here, too: it is slow or stuck."""
 PICTURES_AT_ONCE: Final = 16
 """Held in memory. Each answer is stored at once: requests with pictures are slow and expensive."""
 
@@ -39,18 +47,20 @@ class _MadeVectors(NamedTuple):
     vectors: dict[Sha256, Vector]
     """Without those of skipped pictures."""
     requested: int
-    """Texts and pictures that were not in the cache."""
+    """Texts and pictures that this process embedded."""
     tokens: int
 
 
 class CachedEmbedding:
-    """Embeds each text and picture that is not cached once: texts through the batcher, pictures concurrently."""
+    """Embeds each text and picture that is not cached once, also if several processes need it at the same time: texts
+    through the batcher, pictures concurrently."""
 
     def __init__(self, batcher: Batcher, db: Database, read_picture: ReadPicture) -> None:
         self._batcher = batcher
         self._db = db
         self._read = read_picture
         self._in_flight = InFlight()
+        self._claims = EmbeddingClaims(db, batcher.embedder.model.key)
 
     async def embed(
         self,
@@ -105,13 +115,48 @@ class CachedEmbedding:
         checkpoint: Checkpoint | None,
         skipped_images: SkippedImages | None,
     ) -> _MadeVectors:
+        vectors = await self._found(distinct, skipped_images)
+        missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
+        requested = tokens = 0
+        pause, until = FIRST_PAUSE, monotonic() + MAX_WAIT_SECONDS
+        while missing:
+            async with self._claims.held(missing, all_of_them=monotonic() > until) as own:
+                # What others stored before they released it, too.
+                found = await self._found(missing, skipped_images)
+                mine = {h: piece for h, piece in missing.items() if h in own and h not in found}
+                made = await self._requested(mine, checkpoint, skipped_images)
+            vectors |= found | made.vectors
+            requested += made.requested
+            tokens += made.tokens
+            # The rest is embedded by other processes now.
+            missing = {h: p for h, p in missing.items() if h not in found and h not in own}
+            if missing:
+                await asyncio.sleep(pause)
+                if checkpoint:
+                    await checkpoint()
+                pause = FIRST_PAUSE if own or found else min(2 * pause, LONGEST_PAUSE)
+        return _MadeVectors(vectors, requested, tokens)
+
+    async def _found(
+        self, distinct: Mapping[Sha256, Piece], skipped_images: SkippedImages | None
+    ) -> dict[Sha256, Vector]:
+        """The vectors that are stored."""
         async with self._db.reading() as conn:
             vectors = await embedding_cache.find(conn, self._space, list(distinct))
         if skipped_images is not None:
             skipped_images.take(sum(isinstance(distinct[hash_], StoredImage) for hash_ in vectors))
-        missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
-        texts = {hash_: piece for hash_, piece in missing.items() if isinstance(piece, str)}
-        pictures = [piece for piece in missing.values() if isinstance(piece, StoredImage)]
+        return vectors
+
+    async def _requested(
+        self,
+        distinct: Mapping[Sha256, Piece],
+        checkpoint: Checkpoint | None,
+        skipped_images: SkippedImages | None,
+    ) -> _MadeVectors:
+        """Embed all of them, and store their vectors."""
+        vectors: dict[Sha256, Vector] = {}
+        texts = {hash_: piece for hash_, piece in distinct.items() if isinstance(piece, str)}
+        pictures = [piece for piece in distinct.values() if isinstance(piece, StoredImage)]
         if texts:
             texts_by_hash = list(texts)
 
@@ -123,7 +168,7 @@ class CachedEmbedding:
         seen = await self._pictures(pictures, checkpoint, skipped_images)
         vectors |= seen
         tokens = self._tokens(list(texts.values()), len(seen))
-        return _MadeVectors(vectors, len(missing), tokens)
+        return _MadeVectors(vectors, len(distinct), tokens)
 
     async def _pictures(
         self,
