@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -169,9 +169,19 @@ def attended(consent: SyncConsent, bars: IngestBars, *, as_json: bool) -> SyncCo
 
     async def confirm(question: str) -> bool:
         bars.end()
-        return await asyncio.to_thread(typer.confirm, safe(question), default=False, err=True)
+        return confirmed(question)
 
     return replace(consent, confirm=confirm)
+
+
+def confirmed(question: str) -> bool:
+    """In this thread, and nothing else runs meanwhile: a thread that waits for input would outlive Ctrl-C, which the
+    event loop only notes, and keep the process until Enter."""
+    noted = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(safe(question), default=False, err=True)
+    finally:
+        signal.signal(signal.SIGINT, noted)
 
 
 def read_stdin(folder: Path) -> Path:
