@@ -30,6 +30,7 @@ from latent_core.db.spaces import embedding_cache as embeddings
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
 from latent_core.eval.reporting import paired_interval
+from latent_core.models.embedding import multilingual
 from latent_core.models.embedding.minilm import DIMS, FP32, WINDOW
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.wire.evaluation import Interval
@@ -59,8 +60,11 @@ SEARCHED: Final = 500
 """Queries that are asked with every weight; a set of more is asked with none but the usual ones."""
 TOP: Final = 10
 MEASURE: Final = ir_measures.parse_measure(f"nDCG@{TOP}")
-SPACE: Final = EmbeddingModel(FP32.embedder, FP32.version, DIMS, WINDOW).key
-KEPT: Final = "vectors-local.npz"
+SPACES: Final = {
+    FP32.embedder: EmbeddingModel(FP32.embedder, FP32.version, DIMS, WINDOW).key,
+    multilingual.VARIANT.embedder: multilingual.MODEL.key,
+}
+"""Embedder to the name of its vectors in the cache."""
 PREFILL: Final = 2000
 VECTORS: Final = """
 SELECT content_hash, vector FROM embedding_cache WHERE space = %(space)s ORDER BY content_hash
@@ -131,17 +135,21 @@ def _qrels(path: Path) -> Iterator[ir_measures.Qrel]:
 
 
 async def quality(
-    installation: BenchmarkInstallation, judged: SearchJudgedSet, cache: Path | None
+    installation: BenchmarkInstallation,
+    judged: SearchJudgedSet,
+    cache: Path | None,
+    embedder: str = FP32.embedder,
 ) -> SearchQuality:
     """Ingest a set and ask all its queries in every mode. ``cache`` keeps vectors between runs."""
-    if cache is not None:
-        await _load(installation, cache)
+    kept = None if cache is None else cache / f"vectors-{embedder}.npz"
+    if kept is not None:
+        await _load(installation, kept, SPACES[embedder])
     async with installation.client() as client:
-        await create(client, judged.name)
+        await create(client, judged.name, embedder=embedder)
         await ended(client, [await add(client, judged.name, judged.corpus)])
         await quiet(client, judged.name)
-        if cache is not None:
-            await _save(installation, cache)
+        if kept is not None:
+            await _save(installation, kept, SPACES[embedder])
         single = {
             mode: _by_query(judged, await _search_all(client, judged, mode))
             for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC)
@@ -250,9 +258,8 @@ def _mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4)
 
 
-async def _load(installation: BenchmarkInstallation, cache: Path) -> None:
-    file = cache / KEPT
-    if not file.exists():
+async def _load(installation: BenchmarkInstallation, file: Path, space: str) -> None:
+    if not await asyncio.to_thread(file.exists):
         return
     with np.load(file) as kept:
         hashes = [Sha256(one) for one in kept["hashes"].tolist()]
@@ -261,30 +268,30 @@ async def _load(installation: BenchmarkInstallation, cache: Path) -> None:
         for start in range(0, len(hashes), PREFILL):
             part = slice(start, start + PREFILL)
             async with database.transaction() as conn:
-                await embeddings.insert(conn, SPACE, hashes[part], vectors[part])
+                await embeddings.insert(conn, space, hashes[part], vectors[part])
 
 
-async def _save(installation: BenchmarkInstallation, cache: Path) -> None:
+async def _save(installation: BenchmarkInstallation, file: Path, space: str) -> None:
     async with installation.database() as database:
-        rows = await _vectors(database)
-    await asyncio.to_thread(_write, cache, rows)
+        rows = await _vectors(database, space)
+    await asyncio.to_thread(_write, file, rows)
 
 
-def _write(cache: Path, rows: Sequence[tuple[str, bytes]]) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    draft = cache / f"draft-{KEPT}"
+def _write(file: Path, rows: Sequence[tuple[str, bytes]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"draft-{file.name}")
     np.savez(
         draft,
         hashes=np.array([hash_ for hash_, _ in rows]),
         vectors=np.stack([np.frombuffer(vector, "<f4") for _, vector in rows]),
     )
-    draft.rename(cache / KEPT)
+    draft.rename(file)
 
 
-async def _vectors(database: Database) -> list[tuple[str, bytes]]:
+async def _vectors(database: Database, space: str) -> list[tuple[str, bytes]]:
     async with (
         database.transaction() as conn,
         conn.cursor(row_factory=tuple_row, binary=True) as cursor,
     ):
-        await cursor.execute(VECTORS, {"space": SPACE})
+        await cursor.execute(VECTORS, {"space": space})
         return list(await cursor.fetchall())

@@ -105,7 +105,9 @@ async def _quality(arguments: argparse.Namespace, results: BenchmarkResults) -> 
         async with running(folder, PATIENT) as installation:
             for name in arguments.sets:
                 judged = await asyncio.to_thread(quality.read_set, arguments.data / name)
-                found = await quality.quality(installation, judged, arguments.cache)
+                found = await quality.quality(
+                    installation, judged, arguments.cache, arguments.embedder
+                )
                 results.quality.append(found)
                 _say(f"  {found.name}: hybrid {found.hybrid:.4f}")
 
@@ -151,6 +153,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
     parser.add_argument("--data", type=Path, help="folder of judged sets")
     parser.add_argument("--sets", nargs="+", default=list(quality.SETS), help="folders below it")
+    parser.add_argument(
+        "--embedder", choices=list(quality.SPACES), default="local", help="of judged sets"
+    )
     parser.add_argument("--cache", type=Path, help="keeps vectors of judged sets between runs")
     parser.add_argument("--work", type=Path, help="keeps the containers of the search part")
     parser.add_argument(

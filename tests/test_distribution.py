@@ -140,7 +140,7 @@ def test_the_extras_are_those_of_the_packages_and_the_empty_ones_need_nothing(
     metadata: Message,
 ) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("browser", "gpu", "llm", "models", "ocr", "otel", "servers"),
+        *("browser", "gpu", "llm", "models", "multilingual", "ocr", "otel", "servers"),
     }
     lines = metadata.get_all("Requires-Dist", [])
     needed = {

@@ -5,32 +5,32 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-import math
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, given, settings, strategies as st
-from numpy.typing import NDArray
 from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, processors
 
 from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
 from latent_core.domain.vector_types import Matrix
-from latent_core.models.embedding import minilm
+from latent_core.models.embedding import kept, minilm
 from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
 from latent_core.models.embedding.encoder import Encoder, Pooling
+from latent_core.models.embedding.kept import Variant
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel, Prompts
-from latent_core.models.embedding.minilm import FP32, INT8, WINDOW, Variant
+from latent_core.models.embedding.minilm import FP32, INT8, WINDOW
 from latent_core.models.embedding.onnx_format import ElementType, Graph, from_folder
 from latent_core.models.embedding.onnx_graph import read_safetensors
 from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.tokens import ModelTokenizer
+from tests.support.bert import bert_vector
 from tests.support.contracts.embedding import EmbedderContract
 
 DEADLINE = 30.0
@@ -79,88 +79,48 @@ class TestBuiltIn(EmbedderContract):
             assert np.array_equal(alone, row) or embedder.model.embedder == "local"
 
 
-def forward(weights: Mapping[str, NDArray[np.float32]], ids: Sequence[int]) -> Matrix:
-    """all-MiniLM-L6-v2 by its paper, for one text, written without looking at the graph."""
-
-    def linear(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
-        result: NDArray[np.float32] = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
-        return result
-
-    def norm(x: NDArray[np.float32], name: str) -> NDArray[np.float32]:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-12)
-        result: NDArray[np.float32] = scaled * weights[f"{name}.weight"] + weights[f"{name}.bias"]
-        return result
-
-    def heads(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return x.reshape(len(ids), 12, 32).transpose(1, 0, 2)
-
-    erf = np.vectorize(math.erf, otypes=[np.float32])
-    x = weights["embeddings.word_embeddings.weight"][list(ids)]
-    x = x + weights["embeddings.position_embeddings.weight"][: len(ids)]
-    x = norm(x + weights["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
-    for layer in range(6):
-        at = f"encoder.layer.{layer}."
-        query, key, value = (
-            heads(linear(x, f"{at}attention.self.{part}")) for part in ("query", "key", "value")
-        )
-        scores = query @ key.transpose(0, 2, 1) / np.float32(math.sqrt(32))
-        shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        shares /= shares.sum(axis=-1, keepdims=True)
-        mixed = (shares @ value).transpose(1, 0, 2).reshape(len(ids), 384)
-        x = norm(
-            linear(mixed, f"{at}attention.output.dense") + x, f"{at}attention.output.LayerNorm"
-        )
-        inner = linear(x, f"{at}intermediate.dense")
-        inner = 0.5 * inner * (1 + erf(inner / np.float32(math.sqrt(2))))
-        x = norm(linear(inner, f"{at}output.dense") + x, f"{at}output.LayerNorm")
-    pooled = x.mean(axis=0)
-    unit: Matrix = (pooled / np.linalg.norm(pooled)).astype(np.float32)
-    return unit
-
-
 def test_the_reference_vectors_are_those_of_a_plain_forward_pass(tokenizer: ModelTokenizer) -> None:
     weights = read_safetensors(SOURCE / "model.safetensors")
-    known = minilm.reference()
+    known = kept.reference(FP32)
     for ids, vector in zip(tokenizer.ids(known.texts, WINDOW), known.vectors, strict=True):
-        assert float(forward(weights, ids) @ vector) >= 0.9999
+        assert float(bert_vector(weights, ids) @ vector) >= 0.9999
 
 
 @pytest.mark.parametrize(("variant", "similarity"), [(FP32, 0.99999), (INT8, 0.99)])
 def test_the_graph_gives_the_reference_vectors(
     variant: Variant, similarity: float, models_folder: Path, tokenizer: ModelTokenizer
 ) -> None:
-    folder = minilm.kept_model(variant, models_folder, SOURCE)
-    encoder = Encoder(folder / minilm.MODEL_FILE, name="local", pooling=Pooling.MEAN, threads=1)
-    known = minilm.reference()
+    folder = kept.kept_model(variant, models_folder, SOURCE)
+    encoder = Encoder(folder / kept.MODEL_FILE, name="local", pooling=Pooling.MEAN, threads=1)
+    known = kept.reference(FP32)
     ids = tokenizer.ids(known.texts, WINDOW)
     alone = np.concatenate([encoder.encode([own]) for own in ids])
     assert (alone * known.vectors).sum(axis=1).min() >= similarity
 
 
 def test_a_runtime_that_gives_other_vectors_is_not_trusted() -> None:
-    known = minilm.reference()
-    minilm.check_similarity(FP32, lambda _: known.vectors)
+    known = kept.reference(FP32)
+    kept.check_similarity(FP32, lambda _: known.vectors)
     with pytest.raises(Unavailable, match="wrong vectors"):
-        minilm.check_similarity(FP32, lambda _: known.vectors[::-1])
+        kept.check_similarity(FP32, lambda _: known.vectors[::-1])
     with pytest.raises(Unavailable):
-        minilm.check_similarity(FP32, lambda _: known.vectors * np.nan)
+        kept.check_similarity(FP32, lambda _: known.vectors * np.nan)
 
 
 class TestKeptModel:
     @pytest.fixture
     def folder(self, models_folder: Path, tmp_path: Path) -> Path:
         """A kept model of this test's own."""
-        kept = minilm.kept_model(INT8, models_folder, SOURCE)
-        shutil.copytree(kept, tmp_path / kept.name)
-        return tmp_path / kept.name
+        made = kept.kept_model(INT8, models_folder, SOURCE)
+        shutil.copytree(made, tmp_path / made.name)
+        return tmp_path / made.name
 
     def test_it_is_made_once(self, folder: Path) -> None:
-        before = (folder / minilm.WEIGHTS_FILE).stat()
-        assert minilm.kept_model(INT8, folder.parent, SOURCE) == folder
-        assert (folder / minilm.WEIGHTS_FILE).stat().st_ino == before.st_ino
+        before = (folder / kept.WEIGHTS_FILE).stat()
+        assert kept.kept_model(INT8, folder.parent, SOURCE) == folder
+        assert (folder / kept.WEIGHTS_FILE).stat().st_ino == before.st_ino
 
-    @pytest.mark.parametrize("file", [minilm.MODEL_FILE, minilm.WEIGHTS_FILE])
+    @pytest.mark.parametrize("file", [kept.MODEL_FILE, kept.WEIGHTS_FILE])
     @pytest.mark.parametrize("damage", ["one_bit", "cut_off", "gone"])
     def test_what_is_damaged_is_made_again(self, folder: Path, file: str, damage: str) -> None:
         path = folder / file
@@ -171,7 +131,7 @@ class TestKeptModel:
             half = len(whole) // 2
             now_live = whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :]
             path.write_bytes(now_live if damage == "one_bit" else whole[:-1])
-        minilm.kept_model(INT8, folder.parent, SOURCE)
+        kept.kept_model(INT8, folder.parent, SOURCE)
         assert path.read_bytes() == whole
         assert list(folder.parent.iterdir()) == [folder]
 
@@ -182,8 +142,8 @@ class TestKeptModel:
         for left in (old, new):
             left.mkdir()
         os.utime(old, (0, 0))
-        (folder / minilm.MODEL_FILE).unlink()
-        minilm.kept_model(INT8, folder.parent, SOURCE)
+        (folder / kept.MODEL_FILE).unlink()
+        kept.kept_model(INT8, folder.parent, SOURCE)
         assert (old.exists(), new.exists()) == (False, True)
 
     def test_two_that_make_it_at_once_both_get_it(self, tmp_path: Path) -> None:
@@ -191,15 +151,15 @@ class TestKeptModel:
 
         def make() -> None:
             with_barrier.wait(DEADLINE)
-            minilm.kept_model(INT8, tmp_path, SOURCE)
+            kept.kept_model(INT8, tmp_path, SOURCE)
 
         threads = [threading.Thread(target=make) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(DEADLINE)
-        (kept,) = tmp_path.iterdir()
-        assert minilm.kept_model(INT8, tmp_path, SOURCE) == kept
+        (made,) = tmp_path.iterdir()
+        assert kept.kept_model(INT8, tmp_path, SOURCE) == made
 
     def test_a_full_disk_is_reported_and_leaves_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -209,7 +169,7 @@ class TestKeptModel:
 
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OutOfSpace):
-            minilm.kept_model(INT8, tmp_path, SOURCE)
+            kept.kept_model(INT8, tmp_path, SOURCE)
         assert list(tmp_path.iterdir()) == []
 
     def test_weights_of_another_model_are_refused(self, tmp_path: Path) -> None:
@@ -219,7 +179,7 @@ class TestKeptModel:
         whole[len(whole) // 2] ^= 1
         (source / "model.safetensors").write_bytes(whole)
         with pytest.raises(Invalid, match="reinstall"):
-            minilm.kept_model(INT8, tmp_path / "models", source)
+            kept.kept_model(INT8, tmp_path / "models", source)
 
 
 class Stub:

@@ -70,6 +70,7 @@ def due_since(expression: str, last: datetime, now: datetime) -> datetime | None
 
 LOCAL: Final = frozenset({"local", "local-int8"})
 """Languages of the built-in model, all-MiniLM-L6-v2: English, and code with English names."""
+LOCAL_MULTILINGUAL: Final = "local-multilingual"
 LOCAL_FOLDER: Final = "local:"
 READ_BY_LOCAL: Final = frozenset({"english", "code"})
 OPENAI: Final = "openai/"
@@ -89,7 +90,7 @@ def reads_language(name: str, language: str) -> bool:
 
 def is_local(name: str) -> bool:
     """Whether it runs in the process: then its files define the version and dimensions."""
-    return name in LOCAL or name.startswith(LOCAL_FOLDER)
+    return name in LOCAL or name == LOCAL_MULTILINGUAL or name.startswith(LOCAL_FOLDER)
 
 
 def reads_images(name: str) -> bool:

@@ -83,6 +83,8 @@ class LocalModel:
     load: Callable[[int], EncoderPort]
     """Blocking; the argument is the number of threads per run."""
     prompts: Prompts = Prompts()
+    prompt_tokens: int = 0
+    """Tokens that the model reads beyond its window, for the longer of the prompts."""
     alone: bool = False
     """Whether each text is run alone, because other texts of a run would change its vector."""
     small: bool = False
@@ -96,6 +98,7 @@ class LocalEmbedder(TextsOnly):
     def __init__(self, local: LocalModel, *, threads: int | None = None) -> None:
         """``threads`` is the number of cores for documents; by default all that this process may use."""
         self._local = local
+        self._window = local.model.window + local.prompt_tokens
         self._threads = threads or cores()
         self._document_threads = ThreadPoolExecutor(
             self._threads, thread_name_prefix="embed-documents", initializer=_give_way
@@ -129,7 +132,7 @@ class LocalEmbedder(TextsOnly):
 
     def _encode_query(self, encoder: EncoderPort, text: str) -> Vector:
         prompted = self._local.prompts.query + text
-        vector: Vector = encoder.encode(self.tokenizer.ids([prompted], self.model.window))[0]
+        vector: Vector = encoder.encode(self.tokenizer.ids([prompted], self._window))[0]
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
@@ -157,7 +160,7 @@ class LocalEmbedder(TextsOnly):
                 self._local.prompts.document + text
                 for text in texts[start : start + _TOKENISE_AT_ONCE]
             ]
-            read = partial(self.tokenizer.ids, some, self.model.window)
+            read = partial(self.tokenizer.ids, some, self._window)
             ids += await self._in(self._document_threads, read)
         return ids
 

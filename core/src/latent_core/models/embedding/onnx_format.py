@@ -37,9 +37,11 @@ Attribute = int | float | Sequence[int]
 
 class ElementType(IntEnum):
     FLOAT = 1
+    UINT8 = 2
     INT8 = 3
     INT32 = 6
     INT64 = 7
+    FLOAT16 = 10
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> ElementType:
@@ -48,6 +50,8 @@ class ElementType(IntEnum):
 
 _ELEMENT_TYPES: Final = {
     np.dtype("<f4"): ElementType.FLOAT,
+    np.dtype("<f2"): ElementType.FLOAT16,
+    np.dtype("u1"): ElementType.UINT8,
     np.dtype("i1"): ElementType.INT8,
     np.dtype("<i4"): ElementType.INT32,
     np.dtype("<i8"): ElementType.INT64,

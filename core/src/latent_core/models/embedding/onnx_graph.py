@@ -1,8 +1,9 @@
-"""The graph of all-MiniLM-L6-v2 (a BERT encoder of six layers, mean pooling, unit length) and its weights.
+"""The graph of a BERT encoder with mean pooling and unit length, and its weights.
 
-Built from the published weights with numpy alone, using the runtime's fused operators. Two precisions:
+Built from published weights with numpy alone, using the runtime's fused operators. Two precisions:
 float32, and int8 with one scale per weight column and one activation scale per run. With int8 a vector
-depends on the other texts of the run, so int8 texts are run one by one (see ``local.py``).
+depends on the other texts of the run, so int8 texts are run one by one (see ``local.py``). The table of words
+may be stored in 4 bits, which are unpacked for the words of a text only.
 """
 
 from __future__ import annotations
@@ -71,6 +72,25 @@ class WeightFile:
         return StoredTensor(name, kind, little.shape, self.name, offset, little.nbytes)
 
 
+@dataclass(frozen=True, slots=True)
+class PackedRows:
+    """A matrix in 4 bits. A row is divided into blocks of 32 values with one scale; a byte holds value ``n`` of a block
+    in its low half and value ``n + 16`` in its high one (GGML's format Q4_0)."""
+
+    halves: NDArray[np.uint8]
+    """(rows, blocks, 16)"""
+    scales: NDArray[np.float16]
+    """(rows, blocks)"""
+
+    def unpacked(self) -> Floats:
+        """(rows, width), float32."""
+        low = (self.halves & 15).astype(np.float32) - 8
+        high = (self.halves >> 4).astype(np.float32) - 8
+        values = np.concatenate([low, high], axis=2) * self.scales[:, :, None].astype(np.float32)
+        result: Floats = values.reshape(len(self.halves), -1)
+        return result
+
+
 HEADS: Final = 12
 EPSILON: Final = 1e-12
 OUTPUT: Final = "embedding"
@@ -117,19 +137,25 @@ class _GraphBuilder:
         )
 
 
-def minilm(weights: Mapping[str, Floats], store: WeightFile, precision: Precision) -> bytes:
-    """The model file; its weights are written to ``store``.
+def bert(
+    name: str,
+    weights: Mapping[str, Floats],
+    store: WeightFile,
+    precision: Precision,
+    words: PackedRows | None = None,
+) -> bytes:
+    """The model file; its weights are written to ``store``. ``words`` replaces the table of words in ``weights``.
 
     Inputs ``input_ids`` and ``attention_mask``, int64 (texts, tokens); output ``embedding``, float32
     (texts, dims), rows of unit length.
     """
-    build = _GraphBuilder(Graph("all-MiniLM-L6-v2"), weights, store, precision)
+    build = _GraphBuilder(Graph(name), weights, store, precision)
     graph = build.graph
     ids = graph.input("input_ids", ElementType.INT64, ["texts", "tokens"])
     mask = graph.input("attention_mask", ElementType.INT64, ["texts", "tokens"])
-    for name, axis in (("axis0", 0), ("axis1", 1), ("axis2", 2)):
-        graph.constant(name, np.array([axis], np.int64))
-    value = _embed(build, ids)
+    for number in range(3):
+        graph.constant(f"axis{number}", np.array([number], np.int64))
+    value = _embed(build, ids, words)
     mask32 = graph.node("Cast", [mask], "mask_int32", to=int(ElementType.INT32))
     for layer in range(_layers(weights)):
         value = _layer(build, value, mask32, f"encoder.layer.{layer}")
@@ -143,20 +169,45 @@ def _layers(weights: Mapping[str, Floats]) -> int:
     return sum(name.endswith("intermediate.dense.weight") for name in weights)
 
 
-def _embed(build: _GraphBuilder, ids: str) -> str:
+def _embed(build: _GraphBuilder, ids: str, packed: PackedRows | None) -> str:
     """Words plus positions. There is only one segment: its vector is added to every position."""
     graph, weights = build.graph, build.weights
-    table = build.stored("word_embeddings", weights["embeddings.word_embeddings.weight"])
+    if packed is None:
+        table = build.stored("word_embeddings", weights["embeddings.word_embeddings.weight"])
+        words = graph.node("Gather", [table, ids], "words")
+    else:
+        words = _unpacked(build, packed, ids)
     segment = weights["embeddings.token_type_embeddings.weight"][0]
     places = weights["embeddings.position_embeddings.weight"] + segment
     positions = build.stored("position_embeddings", places)
-    words = graph.node("Gather", [table, ids], "words")
     shape = graph.node("Shape", [ids], "shape")
     length = graph.node("Slice", [shape, "axis1", "axis2", "axis0"], "length")
     used = graph.node("Slice", [positions, "axis0", length, "axis0"], "positions")
     summed = graph.node("Add", [words, used], "words_and_positions")
     norm = build.norm_parameters("embeddings.LayerNorm")
     return graph.node("LayerNormalization", [summed, *norm], "embedded", axis=-1, epsilon=EPSILON)
+
+
+def _unpacked(build: _GraphBuilder, packed: PackedRows, ids: str) -> str:
+    """The words' rows in float32: (high half or low half of the byte - 8) times the scale of the block."""
+    graph = build.graph
+    halves = graph.stored(build.store.add("word_halves", packed.halves))
+    scales = graph.stored(build.store.add("word_scales", packed.scales[:, :, None]))
+    for name, value in (("sixteen", 16.0), ("sixteenth", 1 / 16), ("eight", 8.0)):
+        graph.constant(name, np.array(value, np.float32))
+    graph.constant("flat", np.array([0, 0, -1], np.int64))
+    taken = graph.node("Gather", [halves, ids], "words_taken")
+    both = graph.node("Cast", [taken], "words_both", to=int(ElementType.FLOAT))
+    divided = graph.node("Mul", [both, "sixteenth"], "words_divided")
+    high = graph.node("Floor", [divided], "words_high")
+    shifted = graph.node("Mul", [high, "sixteen"], "words_shifted")
+    low = graph.node("Sub", [both, shifted], "words_low")
+    values = graph.node("Concat", [low, high], "words_values", axis=-1)
+    centred = graph.node("Sub", [values, "eight"], "words_centred")
+    taken_scales = graph.node("Gather", [scales, ids], "words_scales")
+    wide = graph.node("Cast", [taken_scales], "words_scales_wide", to=int(ElementType.FLOAT))
+    scaled = graph.node("Mul", [centred, wide], "words_scaled")
+    return graph.node("Reshape", [scaled, "flat"], "words")
 
 
 def _layer(build: _GraphBuilder, value: str, mask: str, layer: str) -> str:

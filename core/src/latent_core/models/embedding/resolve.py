@@ -1,6 +1,7 @@
 """Opens the embedder that a manifest's ``embedder`` names, once per process, at first use.
 
 local, local-int8     all-MiniLM-L6-v2, in the process
+local-multilingual    multilingual-e5-small, in the process
 local:<folder>        a user's own model, in the process
 <provider>/<model>    a model of a provider (``models.providers.registry``)
 
@@ -18,7 +19,7 @@ from typing import Final, Protocol
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
 from latent_core.domain.manifest.model import Manifest, is_local
-from latent_core.models.embedding import minilm, onnx_format
+from latent_core.models.embedding import minilm, multilingual, onnx_format
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel
@@ -28,7 +29,7 @@ from latent_core.models.providers.registry import ProviderModel, Providers
 from latent_core.settings import Settings
 
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
-_SHAPES: Final = (*_BUILT_IN, "local:<folder>", "<provider>/<model>")
+_SHAPES: Final = (*_BUILT_IN, multilingual.VARIANT.embedder, "local:<folder>", "<provider>/<model>")
 
 
 class OfSpace(Protocol):
@@ -185,6 +186,8 @@ class EmbedderRegistry:
     def _local_model(self, name: str) -> LocalModel:
         if name in _BUILT_IN:
             return minilm.built_in(_BUILT_IN[name], self._models)
+        if name == multilingual.VARIANT.embedder:
+            return multilingual.built_in(self._models)
         if name.startswith(onnx_format.PREFIX):
             return onnx_format.from_folder(name)
         unknown = self.providers.unknown(name)

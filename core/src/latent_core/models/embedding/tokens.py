@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -13,19 +14,31 @@ from latent_core.domain.errors import Invalid
 
 
 class ModelTokenizer:
-    """Implements ``Tokenizer``. Thread-safe: nothing changes after opening."""
+    """Implements ``Tokenizer``. Thread-safe: nothing changes after it is made."""
 
-    def __init__(self, tokenizer: FastTokenizer) -> None:
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
+    def __init__(self, make: Callable[[], FastTokenizer]) -> None:
+        """``make`` is called once, at first use: a large vocabulary takes seconds."""
+        self._make = make
+        self._making = threading.Lock()
+        self._made: FastTokenizer | None = None
+
+    @property
+    def _tokenizer(self) -> FastTokenizer:
+        with self._making:
+            if self._made is None:
+                made = self._make()
+                made.no_truncation()
+                made.no_padding()
+                self._made = made
+            return self._made
 
     @classmethod
     def open(cls, path: Path) -> ModelTokenizer:
         try:
-            return cls(FastTokenizer.from_file(str(path)))
+            tokenizer = FastTokenizer.from_file(str(path))
         except Exception as exc:  # the library raises nothing narrower
             raise Invalid(f"the tokenizer {path.name} cannot be read: {exc}") from exc
+        return cls(lambda: tokenizer)
 
     @property
     def special_tokens(self) -> int:
