@@ -13,6 +13,7 @@ import pytest
 from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.session import API_REMEDY
 from latent_cli.templates import golden_queries
+from latent_client.waiting import WaitProgress
 from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.domain.manifest.model import Fusion, Manifest
 from latent_gateway.auth import access
@@ -633,6 +634,34 @@ def test_an_interrupted_ingest_says_that_jobs_continue(
     assert ("run the same command again" in result.err) is (moment == "show_folder")
 
 
+@pytest.mark.parametrize("command", ["ingest", "samples"])
+def test_bars_do_not_draw_over_what_an_interrupted_command_says(
+    command: str,
+    latent: Latent,
+    gateway: FakeGateway,
+    museum: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    gateway.hold_jobs = True
+    show = JobsBar.show
+
+    def interrupt(bars: IngestBars, progress: WaitProgress) -> None:
+        show(bars, progress)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(IngestBars, "show", interrupt)
+    arguments = (
+        ("samples",) if command == "samples" else ("ingest", museum, "-c", "notes", "--wait")
+    )
+    shown = latent(*arguments).err
+    before, _, after = shown.partition("latent: interrupted; ")
+    assert "jobs done" in before
+    assert "jobs done" not in after
+    assert "\x1b[1A" not in after
+
+
 def test_an_interrupted_wait_names_the_job(
     latent: Latent, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -653,3 +682,21 @@ def test_console_prints_a_fresh_link_alone_on_stdout(latent: Latent, gateway: Fa
     assert (result.code, result.out) == (0, f"{link}\n")
     assert "once, within 15 minutes, in a browser on this machine" in result.err
     assert latent("console", "--json").json == {"url": link, "valid_seconds": 900}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (("search",), "no query: give words, or one of --like, --must, --regex and --path"),
+        (("ingest", "notes"), "'--container' / '-c'; see `latent ingest --help`"),
+        (("export", "notes", "--out", "x"), "see `latent export --help`"),
+        (("restore",), "Missing command, one of all; see `latent restore --help`"),
+        (("jobs",), "one of list, show, watch, cancel, requeue; see `latent jobs --help`"),
+    ],
+)
+def test_a_call_that_lacks_something_names_it_and_the_help_of_its_command(
+    latent: Latent, gateway: FakeGateway, call: tuple[str, ...], message: str
+) -> None:
+    result = latent(*call)
+    assert (result.code, message in result.err) == (2, True), result.err
+    assert gateway.requests_to(".*") == []

@@ -296,3 +296,16 @@ def test_an_import_shows_the_bytes_that_are_sent(
     assert seen[-1] == ("bytes sent", 600_000, 600_000, "art.zst")
     assert [done for _, done, *_ in seen] == sorted({done for _, done, *_ in seen})
     assert len(seen) > 1
+
+
+def test_bars_of_bytes_show_megabytes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", "150")
+    with JobsBar() as bar:
+        bar.set("bytes sent", 1_500_000, 3_100_000)
+        bar.set("documents", 2, 9)
+    shown = capsys.readouterr().err
+    assert "1.5 MB of 3.1 MB" in shown
+    assert "2/9" in shown

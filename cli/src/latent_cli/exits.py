@@ -18,6 +18,8 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 FOUND: Final = 4
 """A job failed or was cancelled, doctor found differences, or a sync withheld deletions."""
+MISSING: Final = "Missing command"
+"""Of a group of commands that is called without one."""
 
 
 def code_of(error: LatentError) -> int:
@@ -39,12 +41,23 @@ def explain(exc: Exception, *, as_json: bool) -> int:
     return code
 
 
+def _usage(exc: TyperException) -> str:
+    """What is wrong with the call, and the help of the command that was called."""
+    context = getattr(exc, "ctx", None)
+    message, path = exc.format_message().rstrip("."), "latent"
+    if context is not None:
+        path = context.command_path
+        if message == MISSING:
+            message += f", one of {', '.join(context.command.list_commands(context))}"
+    return f"{message}; see `{path} --help`"
+
+
 def _issue(exc: Exception) -> tuple[Issue, int]:
     match exc:
         case LatentError():
             return exc.issue(), code_of(exc)
         case TyperException():
-            message = f"{exc.format_message().rstrip('.')}; see `latent --help`"
+            message = _usage(exc)
             return Issue(code=IssueCode.INVALID, message=message), USAGE
         case Abort():
             return Issue(code=IssueCode.INVALID, message="aborted"), FAILED

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from latent_cli.exits import FAILED, FOUND
 from latent_cli.output import amount, answers, emit, moment, notes, safe, table
-from latent_cli.progress import JobsBar
+from latent_cli.progress import JobsBar, ProgressBars
 from latent_cli.session import ask
 from latent_core.domain.job import JobEmbedding, JobState, JobView
 
@@ -42,11 +42,13 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
 
 
 @contextmanager
-def interruptible(remark: Callable[[], str]) -> Iterator[None]:
-    """On Ctrl-C, say what goes on without this command, and exit."""
+def interruptible(remark: Callable[[], str], bars: ProgressBars | None = None) -> Iterator[None]:
+    """On Ctrl-C, say what goes on without this command, and exit. ``bars`` end first: they would draw over it."""
     try:
         yield
     except KeyboardInterrupt:
+        if bars is not None:
+            bars.end()
         notes().print(f"latent: interrupted; {safe(remark())}", soft_wrap=True)
         raise typer.Exit(FAILED) from None
 

@@ -18,7 +18,7 @@ from rich.progress import (
 from rich.text import Text
 from typing_extensions import override
 
-from latent_cli.output import notes, safe
+from latent_cli.output import notes, safe, size
 from latent_client.folder import FolderProgress
 from latent_client.waiting import OnWait, WaitProgress
 from latent_core.domain.job import JobView
@@ -28,12 +28,34 @@ NOTE_CHARS: Final = 40
 STAGES = {"list": "announced", "hash": "hashed", "upload": "sent"}
 
 
+BYTES: Final = "bytes"
+"""How the names of bars begin that count bytes."""
+
+
 class RateColumn(ProgressColumn):
     """How many per second, over the last half minute."""
 
     @override
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.3g}/s" if task.speed else "", style="progress.data.speed")
+        if not task.speed:
+            return Text()
+        rate = size(int(task.speed)) if _counts_bytes(task) else f"{task.speed:.3g}"
+        return Text(f"{rate}/s", style="progress.data.speed")
+
+
+class AmountColumn(MofNCompleteColumn):
+    """How many of how many; bytes as people read them."""
+
+    @override
+    def render(self, task: Task) -> Text:
+        if not _counts_bytes(task):
+            return super().render(task)
+        total = "?" if task.total is None else size(int(task.total))
+        return Text(f"{size(int(task.completed))} of {total}", style="progress.download")
+
+
+def _counts_bytes(task: Task) -> bool:
+    return task.description.startswith(BYTES)
 
 
 class ProgressBars:
@@ -44,7 +66,7 @@ class ProgressBars:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            MofNCompleteColumn(),
+            AmountColumn(),
             RateColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),

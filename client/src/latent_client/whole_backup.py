@@ -171,6 +171,8 @@ async def restore_all(
             restored.containers.append(container_id)
         else:
             restored.failed[container_id] = cause
+    if waiting:
+        on.container("", len(waiting), len(waiting))
     restored.tokens = await _restore_records(client, folder, set(restored.containers))
     return restored
 

@@ -149,7 +149,7 @@ def ingest(
             consent=attended(consent, bars, as_json=as_json),
             password=password,
         )
-        with interruptible(ingestion.remark):
+        with interruptible(ingestion.remark, bars):
             report: IngestReport = ask(
                 lambda client: ingestion.run(client, sources, timeout if wait else None)
             )

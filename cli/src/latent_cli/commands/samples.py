@@ -39,7 +39,7 @@ def samples(as_json: Json = False) -> None:
             created = await _created(client, manifest)
             return created, await ingestion.run(client, sources, WAIT_SECONDS)
 
-        with interruptible(ingestion.remark):
+        with interruptible(ingestion.remark, bars):
             created, report = ask(work)
     if as_json:
         emit(report)

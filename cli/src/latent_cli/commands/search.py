@@ -137,6 +137,8 @@ def search(
     fields |= {name: value for name, value in more.items() if value}
     exact = {"min_score": min_score, "mark_weak": mark_weak}
     fields |= {name: value for name, value in exact.items() if value is not None}
+    if not any((query.strip(), like, must_terms, regexes, path_like)):
+        raise Invalid("no query: give words, or one of --like, --must, --regex and --path")
     request = _request(fields)
     answer = ask_by(search_client, lambda client: client.search(request))
     if as_json:
