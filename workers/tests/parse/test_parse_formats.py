@@ -127,6 +127,11 @@ def test_an_rtf_document_keeps_its_headings_and_tables() -> None:
     assert found.title == "Report"
 
 
+def test_an_rtf_mark_of_a_group_inside_of_a_group_hides_nothing() -> None:
+    data = rb"{\rtf1{\*\generator no}{\f2\*\cs7 The fox}{ \* \pgdsc no} a\\*b}"
+    assert office.parse(source(data, "a.rtf")).text == "The fox a\\*b\n"
+
+
 def eml(**headers: str) -> EmailMessage:
     one = EmailMessage()
     for key, value in {

@@ -21,6 +21,8 @@ from latent_workers.parse.text.decode import clean, clean_value
 
 MAX_MESSAGE_BYTES: Final = 32 * 1024 * 1024
 """With its attachments."""
+MAX_TEXT_CHARS: Final = 4_000_000
+"""Of one message: a batch must fit into one answer of the sandbox."""
 _MAX_LINE: Final = 1024 * 1024
 _QUOTED: Final = re.compile(rb"^>(>*From )", re.MULTILINE)
 
@@ -95,6 +97,8 @@ def _outcome(piece: _Piece, line: int) -> Record | RecordFailure | None:
         return RecordFailure(line, exc.message)
     identity = clean(mail.identity)[0][:MAX_ID_CHARS] or hashlib.sha256(data).hexdigest()
     text, replaced = clean(read.text.partition("\n\n")[2])
+    if len(text) > MAX_TEXT_CHARS:
+        return RecordFailure(line, f"the message has more than {MAX_TEXT_CHARS:,} characters")
     return Record(
         identity,
         clean(mail.subject or name)[0],

@@ -18,6 +18,8 @@ _FOOTNOTE: Final = re.compile(r"\\footnote(?![a-z])")
 """striprtf leaves footnotes out; as plain text they follow the words that they belong to."""
 _BINARY: Final = re.compile(r"\\bin(?![a-z0-9-])")
 """Without the length that the format demands, at which striprtf fails."""
+_STRAY: Final = re.compile(r"\\\\|(?P<begins>\{\s*)?\\\*")
+"""What marks a group as one that may be ignored, but inside of a group, where it means nothing (StarOffice wrote it)."""
 _MARK: Final = "\x02"
 """Before the level of a heading, in the text that striprtf gives."""
 _PARAGRAPH: Final = re.compile(
@@ -38,6 +40,7 @@ def read(data: bytes, name: str) -> OfficeText:
             reason="size",
         )
     title = _TITLE.search(source)
+    source = _STRAY.sub(lambda m: "" if m[0] == r"\*" else m[0], source)
     source = _BINARY.sub("", _FOOTNOTE.sub(r"\\plain", source))
     try:
         plain: str = rtf_to_text(  # type: ignore[no-untyped-call]  # striprtf has no types
