@@ -21,11 +21,12 @@ from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding import kept, minilm
 from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
-from latent_core.models.embedding.encoder import Encoder, Pooling
+from latent_core.models.embedding.encoder import Encoder
+from latent_core.models.embedding.folder_model import from_folder
 from latent_core.models.embedding.kept import Variant
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel, Prompts
 from latent_core.models.embedding.minilm import FP32, INT8, WINDOW
-from latent_core.models.embedding.onnx_format import ElementType, Graph, from_folder
+from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.onnx_graph import read_safetensors
 from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import EmbeddingModel
@@ -91,7 +92,7 @@ def test_the_graph_gives_the_reference_vectors(
     variant: Variant, similarity: float, models_folder: Path, tokenizer: ModelTokenizer
 ) -> None:
     folder = kept.kept_model(variant, models_folder, SOURCE)
-    encoder = Encoder(folder / kept.MODEL_FILE, name="local", pooling=Pooling.MEAN, threads=1)
+    encoder = Encoder(folder, name="local", threads=1)
     known = kept.reference(FP32)
     ids = tokenizer.ids(known.texts, WINDOW)
     alone = np.concatenate([encoder.encode([own]) for own in ids])
@@ -376,7 +377,7 @@ class TestFolder:
         for name in ("input_ids", "attention_mask"):
             graph.input(name, ElementType.INT64, ["texts", "tokens"])
         graph.node("Gather", [graph.constant("table", self.TABLE), "input_ids"], "states")
-        graph.output("states", ElementType.FLOAT, ["texts", "tokens", 8])
+        graph.output("states", ElementType.FLOAT, ["texts", "tokens", "width"])
         (tmp_path / "model.onnx").write_bytes(graph.model())
         vocabulary = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3} | {
             chr(97 + n): 4 + n for n in range(26)
@@ -406,6 +407,7 @@ class TestFolder:
             ("pooling_mode_mean_tokens", lambda states: states.mean(axis=0)),
             ("pooling_mode_cls_token", lambda states: states[0]),
             ("pooling_mode_lasttoken", lambda states: states[-1]),
+            ("pooling_mode_max_tokens", lambda states: states.max(axis=0)),
             (None, lambda states: states.mean(axis=0)),
         ],
     )
@@ -414,7 +416,9 @@ class TestFolder:
     ) -> None:
         if mode:
             self.write(
-                folder, "1_Pooling/config.json", {mode: True, "pooling_mode_max_tokens": False}
+                folder,
+                "1_Pooling/config.json",
+                {"pooling_mode_weightedmean_tokens": False, mode: True},
             )
         rows = await self.vectors(folder, ["a b c d", "z"])
         for row, ids in zip(rows, ([2, 4, 5, 6, 7, 3], [2, 29, 3]), strict=True):
@@ -468,6 +472,6 @@ class TestFolder:
             await self.vectors(folder, ["a"])
 
     async def test_a_pooling_that_is_not_known_is_refused(self, folder: Path) -> None:
-        self.write(folder, "1_Pooling/config.json", {"pooling_mode_max_tokens": True})
-        with pytest.raises(Invalid, match="pooling_mode_max_tokens"):
+        self.write(folder, "1_Pooling/config.json", {"pooling_mode_weightedmean_tokens": True})
+        with pytest.raises(Invalid, match="pooling_mode_weightedmean_tokens"):
             await self.vectors(folder, ["a"])

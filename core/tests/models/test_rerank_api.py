@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, LatentError, RateLimited, TimedOut, Unavailable
 from latent_core.domain.manifest.model import RERANKERS, parse_manifest
+from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.providers.entry import Kind
 from latent_core.models.rerank.api import (
     ApiReranker,
@@ -372,8 +373,12 @@ class TestResolve:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        for name in ("model.onnx", "tokenizer.json"):
-            (tmp_path / name).touch()
+        (tmp_path / "tokenizer.json").touch()
+        graph = Graph("sum of ids")
+        ids = graph.input("input_ids", ElementType.INT64, ["texts", "tokens"])
+        graph.node("ReduceMax", [ids], "logits", axes=[1], keepdims=1)
+        graph.output("logits", ElementType.INT64, ["texts", 1])
+        (tmp_path / "model.onnx").write_bytes(graph.model())
         return tmp_path
 
     async def test_what_is_configured_is_used_the_server_first(

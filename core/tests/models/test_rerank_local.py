@@ -18,11 +18,11 @@ from typing_extensions import override
 
 from latent_core.domain.errors import Invalid, TimedOut, Unavailable
 from latent_core.models.embedding.onnx_format import ElementType, Graph
+from latent_core.models.onnx.folder import ModelDescription
 from latent_core.models.rerank.cross_encoder import (
-    CrossEncoder,
-    CrossEncoderFolder,
     Pair,
     PairTokenizer,
+    reranker_of,
 )
 from latent_core.models.rerank.local import LocalReranker, plan_runs
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
@@ -172,9 +172,9 @@ class TestModel:
         [
             ("model.onnx", None, "no model.onnx"),
             ("tokenizer.json", None, "no tokenizer.json"),
-            ("model.onnx", b"no model", "model.onnx cannot be used"),
+            ("model.onnx", b"no model", "model.onnx cannot be read"),
             ("tokenizer.json", b"{}", "tokenizer.json cannot be used"),
-            ("config.json", b"{", "config.json cannot be used"),
+            ("config.json", b"{", "config.json cannot be read"),
             ("config.json", b"[]", "not an object"),
             ("config.json", b'{"max_position_embeddings": 4}', "4 tokens"),
         ],
@@ -192,7 +192,7 @@ class TestModel:
     ) -> None:
         def max_length_from(file: str, content: object) -> int:
             (folder / file).write_text(json.dumps(content), encoding="utf-8")
-            return CrossEncoderFolder(folder).length()
+            return reranker_of(folder, "test").window or 0
 
         assert max_length_from("tokenizer_config.json", {"model_max_length": 1e30}) == LENGTH
         assert max_length_from("tokenizer_config.json", {"model_max_length": 16}) == 16
@@ -206,14 +206,14 @@ class TestModel:
         graph.output("logits", ElementType.FLOAT, ["texts", "tokens"])
         (folder / "model.onnx").write_bytes(graph.model())
         with pytest.raises(Invalid, match="pixels"):
-            CrossEncoder(CrossEncoderFolder(folder))
+            reranker_of(folder, "test")
 
 
 class Stub:
     """A model whose runs end when they are let."""
 
-    def __init__(self, folder: CrossEncoderFolder) -> None:
-        self.tokenizer = PairTokenizer(folder.tokenizer_file, 2000)
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = PairTokenizer(folder / "tokenizer.json", 2000)
         self.runs = 0
         self.begun = threading.Event()
         self.may_end = threading.Event()
@@ -231,7 +231,7 @@ class TestRunning:
 
     @pytest.fixture
     def stub(self, folder: Path) -> Stub:
-        return Stub(CrossEncoderFolder(folder))
+        return Stub(folder)
 
     @pytest.fixture
     async def slow(self, folder: Path, stub: Stub) -> AsyncIterator[LocalReranker]:
@@ -274,7 +274,9 @@ class TestRunning:
                 meeting.wait(DEADLINE)
                 return [0.25] * len(pairs)
 
-        reranker = LocalReranker(folder, threads=2, load=Meeting)
+        reranker = LocalReranker(
+            folder, threads=2, load=lambda described: Meeting(described.folder)
+        )
         assert await reranker.rerank(QUERY, [self.LONG] * 4, soon()) == [0.25] * 4
         await reranker.close()
 
@@ -285,7 +287,7 @@ class TestRunning:
                 self.runs += 1
                 raise Unavailable("no memory")
 
-        failing = FailingModel(CrossEncoderFolder(folder))
+        failing = FailingModel(folder)
         reranker = LocalReranker(folder, threads=1, load=lambda _: failing)
         with pytest.raises(Unavailable, match="no memory"):
             await reranker.rerank(QUERY, [self.LONG] * 9, soon())
@@ -297,7 +299,7 @@ class TestRunning:
     ) -> None:
         loads: list[Callable[[], Stub]] = [lambda: stub]
 
-        def load(_: CrossEncoderFolder) -> Stub:
+        def load(_: ModelDescription) -> Stub:
             if len(loads) == 1:
                 loads.append(loads[0])
                 raise Unavailable("not now")

@@ -3,91 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
+from latent_core.models.onnx.dense import load_layer
+from latent_core.models.onnx.folder import TEXT_INPUTS, Pooling, TextSide
+from latent_core.models.onnx.session import RUN_ERRORS, open_session
 
-_CANNOT_LOAD: Final = (
-    runtime.Fail,
-    runtime.InvalidArgument,
-    runtime.InvalidGraph,
-    runtime.InvalidProtobuf,
-    runtime.NoSuchFile,
-    runtime.NotImplemented,
-    runtime.RuntimeException,
-)
-_CANNOT_RUN: Final = (runtime.Fail, runtime.InvalidArgument, runtime.RuntimeException)
+OWN_POOLING: Final = TextSide("model.onnx", "embedding", None, (), 0, 0, 0, lower=False)
+"""Of a graph of ours, which pools itself."""
+_TYPES: Final = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
-
-class Pooling(StrEnum):
-    """How token vectors are combined into a text's vector."""
-
-    MEAN = "mean"
-    CLS = "cls"
-    LAST = "last"
+Ids = NDArray[np.integer[Any]]
+Rows = NDArray[np.float32]
 
 
 class Encoder:
     """Blocking and thread-safe: each call runs on its caller's thread."""
 
-    def __init__(self, path: Path, *, name: str, pooling: Pooling, threads: int) -> None:
-        """Load the model at ``path``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(path), _options(threads), providers=["CPUExecutionProvider"]
-            )
-        except _CANNOT_LOAD as exc:
-            raise Invalid(f"the model of {name} cannot be loaded: {exc}") from exc
+    def __init__(
+        self,
+        folder: Path,
+        side: TextSide = OWN_POOLING,
+        *,
+        name: str,
+        threads: int,
+    ) -> None:
+        """Load the model of ``folder``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
+        self._session = open_session(folder / side.model, name=name, threads=threads)
         self._name = name
-        self._pooling = pooling
-        self._inputs = {value.name for value in self._session.get_inputs()}
-        unknown = self._inputs - {"input_ids", "attention_mask", "token_type_ids"}
-        if unknown or "input_ids" not in self._inputs:
+        self._side = side
+        self._kept: int | None = None
+        self._layers = [load_layer(folder, layer) for layer in side.dense]
+        self._inputs = {value.name: _TYPES.get(value.type) for value in self._session.get_inputs()}
+        if "input_ids" not in self._inputs or not set(self._inputs) <= TEXT_INPUTS:
             raise Invalid(
                 f"the model of {name} has the inputs {', '.join(sorted(self._inputs))};"
-                " a text encoder with input_ids, attention_mask and token_type_ids is expected"
+                f" a text encoder with {', '.join(sorted(TEXT_INPUTS))} is expected"
             )
+
+    def with_dims(self, dims: int) -> Encoder:
+        """This encoder, with the first ``dims`` dimensions of its vectors only."""
+        self._kept = dims
+        return self
 
     def encode(self, ids: Sequence[Sequence[int]]) -> Matrix:
         """One unit row per text, given as token ids. Padding is masked."""
-        tokens, mask = _padded(ids)
+        tokens, mask = _padded(ids, self._side.pad_id)
         given = {
             "input_ids": tokens,
             "attention_mask": mask,
             "token_type_ids": np.zeros_like(tokens),
+            "position_ids": np.where(
+                mask, np.cumsum(mask, axis=1) - 1 + self._side.first_position, self._side.pad_id
+            ),
         }
+        feed = {name: given[name].astype(kind or np.int64) for name, kind in self._inputs.items()}
         try:
-            outputs: list[NDArray[Any]] = self._session.run(
-                None, {name: given[name] for name in self._inputs}
-            )
-        except _CANNOT_RUN as exc:
+            (output,) = self._session.run([self._side.output], feed)
+        except RUN_ERRORS as exc:
             raise Unavailable(f"{self._name} could not embed: {exc}") from exc
-        return unit_rows(_pooled(outputs, mask, self._pooling, self._name), self._name)
+        rows = self._row_per_text(np.asarray(output, np.float32), mask)
+        for layer in self._layers:
+            rows = layer.apply(rows)
+        return unit_rows(rows[:, : self._kept], self._name)
+
+    def _row_per_text(self, output: Rows, mask: Ids) -> Rows:
+        if self._side.pooling is not None and output.ndim == 3:
+            return pooled(output, mask, self._side.pooling)
+        if output.ndim != 2:
+            raise Invalid(
+                f"the model of {self._name} returns an array of {output.ndim} dimensions, not 2 or 3"
+            )
+        return output
 
 
-def _options(threads: int) -> Any:
-    """Concurrent runs share the session's arena, which takes less memory than separate heaps. Sizes vary too much
-    for a memory pattern. Threads stop spinning when a run ends."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
-
-
-def _padded(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _padded(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Ids, Ids]:
     width = max(map(len, ids))
-    tokens = np.zeros((len(ids), width), np.int64)
+    tokens = np.full((len(ids), width), pad_id, np.int64)
     mask = np.zeros((len(ids), width), np.int64)
     for row, own in enumerate(ids):
         tokens[row, : len(own)] = own
@@ -95,23 +94,16 @@ def _padded(ids: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np
     return tokens, mask
 
 
-def _pooled(
-    outputs: Sequence[NDArray[Any]], mask: NDArray[np.int64], pooling: Pooling, name: str
-) -> NDArray[np.floating]:
-    """One row per text: the model's own if it pools, else pooled from its first output (texts, tokens, dims)."""
-    for output in outputs:
-        if output.ndim == 2:
-            return output
-    states: NDArray[np.floating] = outputs[0]
-    if states.ndim != 3:
-        raise Invalid(
-            f"the model of {name} returns an array of {states.ndim} dimensions, not 2 or 3"
-        )
-    weights = mask[:, :, None].astype(states.dtype)
-    if pooling is Pooling.MEAN:
-        pooled: NDArray[np.floating] = (states * weights).sum(axis=1) / weights.sum(axis=1)
-    elif pooling is Pooling.CLS:
-        pooled = states[:, 0]
+def pooled(states: Rows, mask: Ids, pooling: Pooling) -> Rows:
+    """One row per text from ``states`` (texts, tokens, dims)."""
+    kept = mask[:, :, None].astype(states.dtype)
+    rows: Rows
+    if pooling is Pooling.CLS:
+        rows = states[:, 0]
+    elif pooling is Pooling.LAST:
+        rows = states[np.arange(len(states)), mask.sum(axis=1) - 1]
+    elif pooling is Pooling.MAX:
+        rows = np.where(kept > 0, states, -np.inf).max(axis=1)
     else:
-        pooled = states[np.arange(len(states)), mask.sum(axis=1) - 1]
-    return pooled
+        rows = (states * kept).sum(axis=1) / kept.sum(axis=1)
+    return rows

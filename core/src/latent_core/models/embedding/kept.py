@@ -26,7 +26,7 @@ import numpy as np
 
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, Unavailable
 from latent_core.domain.vector_types import Matrix
-from latent_core.models.embedding.encoder import Encoder, Pooling
+from latent_core.models.embedding.encoder import Encoder
 from latent_core.models.embedding.onnx_graph import WeightFile
 from latent_core.models.embedding.tokens import ModelTokenizer
 
@@ -76,12 +76,7 @@ class EncoderLoader:
         with self._lock:
             if self._folder is None:
                 self._folder = kept_model(self.variant, self.models, self.source)
-        encoder = Encoder(
-            self._folder / MODEL_FILE,
-            name=self.variant.embedder,
-            pooling=Pooling.MEAN,
-            threads=threads,
-        )
+        encoder = Encoder(self._folder, name=self.variant.embedder, threads=threads)
         check_similarity(self.variant, lambda texts: self._encode(encoder, texts))
         return encoder
 

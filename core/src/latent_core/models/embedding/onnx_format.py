@@ -1,4 +1,4 @@
-"""Writes ONNX models (protobuf messages and a graph builder) and opens a user's folder with an ONNX model.
+"""Writes ONNX models: protobuf messages and a graph builder.
 
 Field numbers are those of ``onnx.proto3``. Large tensors go into a separate file; the model stores their
 offsets, and the runtime maps the file instead of copying it.
@@ -6,25 +6,14 @@ offsets, and the runtime maps the file instead of copying it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-
-from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import LOCAL_FOLDER
-from latent_core.models.embedding.encoder import Encoder, Pooling
-from latent_core.models.embedding.local import LocalModel, Prompts
-from latent_core.models.embedding.port import EmbeddingModel
-from latent_core.models.embedding.tokens import ModelTokenizer
 
 IR_VERSION: Final = 8
 OPSET: Final = 17
@@ -204,131 +193,3 @@ class Graph:
         opsets = (text(1, domain) + integer(2, n) for domain, n in (("", OPSET), (MICROSOFT, 1)))
         head = integer(1, IR_VERSION) + text(2, "latent-containers")
         return head + message(7, graph) + each(8, opsets)
-
-
-PREFIX: Final = LOCAL_FOLDER
-DEFAULT_LENGTH: Final = 512
-_LONGEST: Final = 32_768
-"""Some publishers write huge numbers for "no limit"."""
-_POOLING: Final = {
-    "pooling_mode_mean_tokens": Pooling.MEAN,
-    "pooling_mode_cls_token": Pooling.CLS,
-    "pooling_mode_lasttoken": Pooling.LAST,
-}
-_POOLING_FILE: Final = "1_Pooling/config.json"
-_PROMPTS_FILE: Final = "config_sentence_transformers.json"
-_WIDTHS: Final = ((_POOLING_FILE, "word_embedding_dimension"), ("config.json", "hidden_size"))
-_SAMPLE: Final = 64 * 1024
-_SAMPLES: Final = 64
-_LENGTHS: Final = (
-    ("sentence_bert_config.json", "max_seq_length"),
-    ("tokenizer_config.json", "model_max_length"),
-    ("config.json", "max_position_embeddings"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _OnnxFolder:
-    root: Path
-    name: str
-    """As in the manifest."""
-
-    @property
-    def model_file(self) -> Path:
-        places = (self.root / "model.onnx", self.root / "onnx" / "model.onnx")
-        return next((place for place in places if place.is_file()), places[0])
-
-    def config(self, name: str) -> dict[str, Any]:
-        """A configuration file; empty when it is missing."""
-        path = self.root / name
-        if not path.is_file():
-            return {}
-        try:
-            read = json.loads(path.read_bytes())
-        except (OSError, ValueError) as exc:
-            raise Invalid(f"{self.name}: {name} cannot be read: {exc}") from exc
-        if not isinstance(read, dict):
-            raise Invalid(f"{self.name}: {name} is not an object")
-        return read
-
-    def length(self) -> int:
-        """Tokens per text, with special ones: the minimum over the files."""
-        named = [self.config(file).get(key) for file, key in _LENGTHS]
-        sane = [int(n) for n in named if isinstance(n, int | float) and 0 < n <= _LONGEST]
-        return min(sane, default=DEFAULT_LENGTH)
-
-    def pooling(self) -> Pooling:
-        config = self.config(_POOLING_FILE)
-        chosen = [
-            key for key, value in config.items() if key.startswith("pooling_mode") and value is True
-        ]
-        if not chosen:
-            return Pooling.MEAN
-        if len(chosen) > 1 or chosen[0] not in _POOLING:
-            raise Invalid(
-                f"{self.name}: {_POOLING_FILE} sets {', '.join(chosen)}; supported is exactly one of"
-                f" {', '.join(_POOLING)}"
-            )
-        return _POOLING[chosen[0]]
-
-    def prompts(self) -> Prompts:
-        prompts = self.config(_PROMPTS_FILE).get("prompts")
-        if not isinstance(prompts, dict):
-            return Prompts()
-        document = prompts.get("document") or prompts.get("passage") or ""
-        return Prompts(str(document), str(prompts.get("query") or ""))
-
-    def dims(self) -> int:
-        """Width of the vectors, from a configuration file."""
-        for file, key in _WIDTHS:
-            if isinstance(width := self.config(file).get(key), int):
-                return width
-        raise Invalid(f"{self.name}: config.json has no hidden_size (the width of the vectors)")
-
-    def digest(self) -> str:
-        """Digest of all files that determine a vector. Large files are sampled: another model differs everywhere."""
-        digest = hashlib.blake2b(digest_size=6)
-        data = sorted(self.model_file.parent.glob("model.onnx[._]data*"))
-        configs = (self.root / file for file in (_POOLING_FILE, _PROMPTS_FILE))
-        for path in (self.model_file, *data, self.root / "tokenizer.json", *configs):
-            size = path.stat().st_size if path.is_file() else 0
-            digest.update(f"{path.name} {size}\n".encode())
-            if size:
-                _add_samples(digest, path, size)
-        return digest.hexdigest()
-
-
-def _add_samples(digest: hashlib.blake2b, path: Path, size: int) -> None:
-    with path.open("rb") as file:
-        for start in range(0, size, max(_SAMPLE, size // _SAMPLES)):
-            file.seek(start)
-            digest.update(file.read(_SAMPLE))
-
-
-def from_folder(name: str) -> LocalModel:
-    """The model in the folder of ``name`` (``local:<folder>``), not loaded yet. Blocks for some milliseconds.
-
-    ``Invalid`` names a file that is missing or unusable.
-    """
-    folder = _OnnxFolder(Path(name.removeprefix(PREFIX)), name)
-    if not folder.root.is_absolute():
-        raise Invalid(f"{name}: the folder must be an absolute path")
-    for path in (folder.model_file, folder.root / "tokenizer.json"):
-        if not path.is_file():
-            raise Invalid(f"{name}: the folder has no {path.name}")
-    tokenizer = ModelTokenizer.open(folder.root / "tokenizer.json")
-    window = folder.length() - tokenizer.special_tokens
-    version = f"{folder.root.name}@{folder.digest()}"
-    model = EmbeddingModel(name, version, folder.dims(), window)
-    load = partial(_load, folder.model_file, model, folder.pooling())
-    return LocalModel(model, tokenizer, load, folder.prompts())
-
-
-def _load(path: Path, model: EmbeddingModel, pooling: Pooling, threads: int) -> Encoder:
-    encoder = Encoder(path, name=model.embedder, pooling=pooling, threads=threads)
-    dims = encoder.encode([[0]]).shape[1]
-    if dims != model.dims:
-        raise Invalid(
-            f"{model.embedder}: the configuration says {model.dims} dimensions, but the model returns {dims}"
-        )
-    return encoder

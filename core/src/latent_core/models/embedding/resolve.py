@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
 from latent_core.domain.manifest.model import Manifest, is_local
-from latent_core.models.embedding import minilm, multilingual, onnx_format
+from latent_core.models.embedding import folder_model, minilm, multilingual
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel
@@ -188,8 +188,8 @@ class EmbedderRegistry:
             return minilm.built_in(_BUILT_IN[name], self._models)
         if name == multilingual.VARIANT.embedder:
             return multilingual.built_in(self._models)
-        if name.startswith(onnx_format.PREFIX):
-            return onnx_format.from_folder(name)
+        if name.startswith(folder_model.PREFIX):
+            return folder_model.from_folder(name)
         unknown = self.providers.unknown(name)
         near = difflib.get_close_matches(name, _BUILT_IN, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_SHAPES)}"

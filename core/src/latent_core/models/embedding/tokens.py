@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from tokenizers import Encoding, Tokenizer as FastTokenizer
+from tokenizers import Encoding, Tokenizer as FastTokenizer, normalizers
 
 from latent_core.domain.errors import Invalid
 
@@ -33,11 +33,15 @@ class ModelTokenizer:
             return self._made
 
     @classmethod
-    def open(cls, path: Path) -> ModelTokenizer:
+    def open(cls, path: Path, *, lower: bool = False) -> ModelTokenizer:
+        """``lower``: texts are written in lower case before all else."""
         try:
             tokenizer = FastTokenizer.from_file(str(path))
         except Exception as exc:  # the library raises nothing narrower
             raise Invalid(f"the tokenizer {path.name} cannot be read: {exc}") from exc
+        if lower:
+            own = [tokenizer.normalizer] if tokenizer.normalizer else []
+            tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         return cls(lambda: tokenizer)
 
     @property

@@ -1,9 +1,8 @@
-"""A cross-encoder from its publisher's folder: pairs of query and text in, relevance out.
+"""A cross-encoder: pairs of query and text in, relevance out.
 
-The folder has ``model.onnx`` (or ``onnx/model.onnx``) and ``tokenizer.json``. A pair has at most as many tokens
-as the smaller limit in ``tokenizer_config.json`` and ``config.json``, else 512. **Longer pairs are cut**: the query
-to half of that, the text to the rest. So the end of a long chunk is not scored: chunks of the default size
-(600 tokens) lose their last part with a model of 512.
+Its files are described by ``models.onnx.folder``. A pair has at most as many tokens as they say, else 512. **Longer
+pairs are cut**: the query to half of that, the text to the rest. So the end of a long chunk is not scored: chunks of
+the default size (600 tokens) lose their last part with a model of 512.
 
 The model returns one number per pair, or two, where the second one is for relevance. Either is converted to a
 probability, 0..1.
@@ -11,80 +10,38 @@ probability, 0..1.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
-from onnxruntime.capi import onnxruntime_pybind11_state as runtime
 from tokenizers import Encoding, Tokenizer
 
 from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.models.onnx.files import TOKENIZER
+from latent_core.models.onnx.folder import TEXT_INPUTS, ModelDescription, TextSide, describe
+from latent_core.models.onnx.session import RUN_ERRORS, open_session
 
-DEFAULT_LENGTH: Final = 512
 QUERY_SHARE: Final = 0.5
-_LONGEST: Final = 32_768
-"""Some publishers write huge numbers for "no limit"."""
-_LENGTHS: Final = (
-    ("tokenizer_config.json", "model_max_length"),
-    ("config.json", "max_position_embeddings"),
-)
-_INPUTS: Final = frozenset({"input_ids", "attention_mask", "token_type_ids"})
-_RUNTIME_ERRORS: Final = (
-    runtime.Fail,
-    runtime.InvalidArgument,
-    runtime.InvalidGraph,
-    runtime.InvalidProtobuf,
-    runtime.NoSuchFile,
-    runtime.NotImplemented,
-    runtime.RuntimeException,
-)
+_TYPES: Final = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 Ids = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class CrossEncoderFolder:
-    """The files of a model; required ones are checked at once."""
-
-    root: Path
-
-    def __post_init__(self) -> None:
-        for path in (self.model_file, self.tokenizer_file):
-            if not path.is_file():
-                raise Invalid(f"LLC_RERANK_FOLDER: the folder has no {path.name}")
-
-    @property
-    def model_file(self) -> Path:
-        places = (self.root / "model.onnx", self.root / "onnx" / "model.onnx")
-        return next((place for place in places if place.is_file()), places[0])
-
-    @property
-    def tokenizer_file(self) -> Path:
-        return self.root / "tokenizer.json"
-
-    def length(self) -> int:
-        """Tokens per pair, with special ones."""
-        named = [self._config(file).get(key) for file, key in _LENGTHS]
-        sane = [int(n) for n in named if isinstance(n, int | float) and 0 < n <= _LONGEST]
-        return min(sane, default=DEFAULT_LENGTH)
-
-    def _config(self, name: str) -> dict[str, Any]:
-        """A configuration file; empty when it is missing."""
-        path = self.root / name
-        if not path.is_file():
-            return {}
-        try:
-            read = json.loads(path.read_bytes())
-        except (OSError, ValueError) as exc:
-            raise _unusable(path, exc) from exc
-        if not isinstance(read, dict):
-            raise Invalid(f"LLC_RERANK_FOLDER: {name} is not an object")
-        return read
+def reranker_of(folder: Path, setting: str) -> ModelDescription:
+    """The description of a cross-encoder's folder. ``Invalid`` begins with ``setting``, which names the folder."""
+    try:
+        described = describe(folder)
+    except Invalid as exc:
+        raise Invalid(f"{setting}: {exc.message}") from exc
+    if described.kind != "reranker":
+        raise Invalid(
+            f"{setting}: the model is an {described.kind.replace('_', ' ')}, which gives vectors; a cross-encoder gives one"
+            " or two numbers per pair (output logits)"
+        )
+    return described
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +59,14 @@ class PairTokenizer:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as exc:  # the library raises nothing narrower
-            raise _unusable(path, exc) from exc
+            raise Invalid(f"the local reranker's {path.name} cannot be used: {exc}") from exc
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._max_tokens = length - self._tokenizer.num_special_tokens_to_add(True)
         if self._max_tokens < 2:
-            raise Invalid(f"LLC_RERANK_FOLDER: {length} tokens are too few for a query and a text")
+            raise Invalid(
+                f"the local reranker reads {length} tokens, which is too few for a query and a text"
+            )
 
     def pairs(self, query: str, texts: Sequence[str]) -> list[Pair]:
         """``query`` with each text, cut to the limit."""
@@ -128,32 +87,23 @@ class PairTokenizer:
 class CrossEncoder:
     """A loaded model. Blocking and thread-safe: each run uses its caller's thread."""
 
-    def __init__(self, folder: CrossEncoderFolder) -> None:
-        """``Invalid`` when it is not a cross-encoder."""
-        self.tokenizer = PairTokenizer(folder.tokenizer_file, folder.length())
-        try:
-            self._session = onnxruntime.InferenceSession(
-                str(folder.model_file), _options(), providers=["CPUExecutionProvider"]
-            )
-        except _RUNTIME_ERRORS as exc:
-            raise _unusable(folder.model_file, exc) from exc
-        self._inputs = {value.name for value in self._session.get_inputs()}
-        if "input_ids" not in self._inputs or not self._inputs <= _INPUTS:
-            raise Invalid(
-                f"LLC_RERANK_FOLDER: the model has the inputs {', '.join(sorted(self._inputs))};"
-                f" a cross-encoder has {', '.join(sorted(_INPUTS))}"
-            )
-        outputs = [value.name for value in self._session.get_outputs()]
-        self._output = "logits" if "logits" in outputs else outputs[0]
+    def __init__(self, described: ModelDescription) -> None:
+        """``Invalid`` when it cannot be loaded."""
+        assert described.text is not None
+        self._side = described.text
+        self.tokenizer = PairTokenizer(described.folder / TOKENIZER, self._side.length)
+        self._session = open_session(
+            described.folder / self._side.model, name="the local reranker", threads=1
+        )
+        self._inputs = {value.name: _TYPES.get(value.type) for value in self._session.get_inputs()}
 
     def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
         """The probability that each text answers its query, 0..1. Padding is masked."""
-        given = _padded(pairs)
+        given = _padded(pairs, self._side)
+        feed = {name: given[name].astype(kind or np.int64) for name, kind in self._inputs.items()}
         try:
-            (logits,) = self._session.run(
-                [self._output], {name: given[name] for name in self._inputs}
-            )
-        except _RUNTIME_ERRORS as exc:
+            (logits,) = self._session.run([self._side.output], feed)
+        except RUN_ERRORS as exc:
             raise Unavailable(f"the local reranker could not run: {exc}") from exc
         evidence = _evidence(np.asarray(logits, np.float64), len(pairs))
         if not np.isfinite(evidence).all():
@@ -163,29 +113,17 @@ class CrossEncoder:
         return found
 
 
-def _unusable(path: Path, exc: Exception) -> Invalid:
-    """The error for a file, without the server's paths, since users of the search see it."""
-    reason = str(exc).replace(str(path.parent), "…")
-    return Invalid(f"LLC_RERANK_FOLDER: {path.name} cannot be used: {reason}")
-
-
-def _options() -> Any:
-    """Sizes vary too much for a memory pattern."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    return options
-
-
-def _padded(pairs: Sequence[Pair]) -> dict[str, Ids]:
+def _padded(pairs: Sequence[Pair], side: TextSide) -> dict[str, Ids]:
     shape = (len(pairs), max(len(pair.ids) for pair in pairs))
-    given = {name: np.zeros(shape, np.int64) for name in _INPUTS}
+    given = {name: np.zeros(shape, np.int64) for name in TEXT_INPUTS}
+    given["input_ids"] += side.pad_id
+    given["position_ids"] += side.pad_id
     for row, pair in enumerate(pairs):
         end = len(pair.ids)
         given["input_ids"][row, :end] = pair.ids
         given["token_type_ids"][row, :end] = pair.types
         given["attention_mask"][row, :end] = 1
+        given["position_ids"][row, :end] = np.arange(end) + side.first_position
     return given
 
 
@@ -196,6 +134,6 @@ def _evidence(logits: NDArray[np.float64], pairs: int) -> NDArray[np.float64]:
     if logits.shape == (pairs, 2):
         return np.asarray(logits[:, 1] - logits[:, 0])
     raise Invalid(
-        f"LLC_RERANK_FOLDER: the model returns the shape {logits.shape} for {pairs} pairs;"
+        f"the local reranker returns the shape {logits.shape} for {pairs} pairs;"
         " expected are one or two numbers per pair"
     )

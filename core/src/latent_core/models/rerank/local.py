@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from latent_core.domain.errors import TimedOut, Unavailable
+from latent_core.models.onnx.folder import ModelDescription
 from latent_core.models.rerank.cross_encoder import (
     CrossEncoder,
-    CrossEncoderFolder,
     Pair,
     PairTokenizer,
+    reranker_of,
 )
 from latent_core.runtime.process import cores
 
@@ -46,10 +47,12 @@ class LocalReranker:
         folder: Path,
         *,
         threads: int | None = None,
-        load: Callable[[CrossEncoderFolder], Scores] = CrossEncoder,
+        load: Callable[[ModelDescription], Scores] = CrossEncoder,
+        setting: str = "LLC_RERANK_FOLDER",
     ) -> None:
-        """``Invalid`` names a file that is missing in ``folder``. ``threads``: by default all cores of this process."""
-        self._folder = CrossEncoderFolder(folder)
+        """``Invalid`` names a file that is missing in ``folder``, after ``setting``. ``threads``: by default all cores
+        of this process."""
+        self._described = reranker_of(folder, setting)
         self._load = load
         self._side_by_side = threads or cores()
         self._threads = ThreadPoolExecutor(self._side_by_side, thread_name_prefix="rerank")
@@ -60,7 +63,7 @@ class LocalReranker:
 
     @property
     def name(self) -> str:
-        return f"the local reranker {self._folder.root.name}"
+        return f"the local reranker {self._described.folder.name}"
 
     async def warm(self) -> None:
         """Load the model, so that the first search does not wait for it."""
@@ -101,7 +104,7 @@ class LocalReranker:
         """Load once, in a thread. A cancelled caller does not stop the loading."""
         with self._loading:
             if self._model is None:
-                self._model = self._load(self._folder)
+                self._model = self._load(self._described)
             return self._model
 
     async def _in_thread(self, job: Callable[[], T]) -> T:

@@ -1,0 +1,115 @@
+"""Embedders from a folder with an ONNX model: a user's own, ``local:<folder>``, or one that is installed."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest.model import LOCAL_FOLDER
+from latent_core.models.embedding.encoder import Encoder
+from latent_core.models.embedding.local import LocalModel, Prompts
+from latent_core.models.embedding.port import EmbeddingModel, prefixes_of
+from latent_core.models.embedding.tokens import ModelTokenizer
+from latent_core.models.onnx.files import PROMPTS, TOKENIZER
+from latent_core.models.onnx.folder import ModelDescription, TextSide, describe
+from latent_core.models.onnx.graph import read_graph
+
+PREFIX: Final = LOCAL_FOLDER
+_SAMPLE: Final = 64 * 1024
+_SAMPLES: Final = 64
+
+logger = logging.getLogger(__name__)
+
+
+def from_folder(name: str, dims: int | None = None) -> LocalModel:
+    """The model in the folder of ``name`` (``local:<folder>``), not loaded yet. Blocks for some milliseconds.
+
+    ``Invalid`` names a file that is missing or unusable.
+    """
+    root = Path(name.removeprefix(PREFIX))
+    if not root.is_absolute():
+        raise Invalid(f"{name}: the folder must be an absolute path")
+    try:
+        described = describe(root)
+    except Invalid as exc:
+        raise Invalid(f"{name}: {exc.message}") from exc
+    return local_model(name, f"{root.name}@{digest_of(described)}", described, dims)
+
+
+def local_model(
+    name: str, version: str, described: ModelDescription, dims: int | None = None
+) -> LocalModel:
+    """The embedder ``name`` of a described folder, not loaded yet. ``dims`` keeps the first dimensions only."""
+    if described.kind == "reranker" or described.text is None or described.dims is None:
+        raise Invalid(
+            f"{name} is a {described.kind.replace('_', ' ')}: it gives no vectors for texts"
+        )
+    if dims is not None and dims > described.dims:
+        raise Invalid(f"dims is {dims}, but {name} has {described.dims}: remove dims, or set fewer")
+    kept = dims or described.dims
+    if kept < described.dims and kept not in described.matryoshka:
+        logger.warning(
+            "dims_not_stated", extra={"embedder": name, "kept_dims": kept, "dims": described.dims}
+        )
+    tokenizer = ModelTokenizer.open(described.folder / TOKENIZER, lower=described.text.lower)
+    model = EmbeddingModel(name, version, kept, described.text.length - tokenizer.special_tokens)
+    load = partial(_load, described.folder, described.text, name, described.dims, kept)
+    return LocalModel(model, tokenizer, load, _prompts(name, described))
+
+
+def _prompts(name: str, described: ModelDescription) -> Prompts:
+    """Those of its files, else the known ones of a family whose files do not name them."""
+    if described.prompts:
+        return Prompts(described.prompts.get("document", ""), described.prompts.get("query", ""))
+    known = prefixes_of(name)
+    return Prompts(known.document, known.query)
+
+
+def _load(folder: Path, side: TextSide, name: str, dims: int, kept: int, threads: int) -> Encoder:
+    encoder = Encoder(folder, side, name=name, threads=threads)
+    returned = encoder.encode([[side.pad_id]]).shape[1]
+    if returned != dims:
+        raise Invalid(
+            f"{name}: the configuration says {dims} dimensions, but the model returns {returned}"
+        )
+    return encoder.with_dims(kept)
+
+
+def digest_of(described: ModelDescription) -> str:
+    """Digest of all files that determine a vector. Large files are sampled: another model differs everywhere.
+
+    The first files are always those of the first release, so that its vectors stay searchable.
+    """
+    assert described.text is not None
+    digest = hashlib.blake2b(digest_size=6)
+    root, graph = described.folder, described.folder / described.text.model
+    data = sorted(graph.parent.glob("model.onnx[._]data*"))
+    first = [graph, *data, *(root / n for n in (TOKENIZER, "1_Pooling/config.json", PROMPTS))]
+    later = [
+        root / n for n in described.files if root / n not in first and n not in _WITHOUT_EFFECT
+    ]
+    for path in (*first, *later):
+        size = path.stat().st_size if path.is_file() else 0
+        digest.update(f"{path.name} {size}\n".encode())
+        if size:
+            _add_samples(digest, path, size)
+    if described.text.pooling is not None and any(
+        len(v.dims) == 2 for v in read_graph(graph).outputs
+    ):
+        digest.update(b"token vectors")  # the first release took the output with a row per text
+    return digest.hexdigest()
+
+
+def _add_samples(digest: hashlib.blake2b, path: Path, size: int) -> None:
+    with path.open("rb") as file:
+        for start in range(0, size, max(_SAMPLE, size // _SAMPLES)):
+            file.seek(start)
+            digest.update(file.read(_SAMPLE))
+
+
+_WITHOUT_EFFECT: Final = frozenset({"modules.json", "sentence_bert_config.json"})
+"""Settings that change the window or repeat what other files say."""
