@@ -60,6 +60,13 @@ def test_an_opendocument_text_keeps_headings_lists_merged_tables_and_notes() -> 
     )
 
 
+def test_an_opendocument_table_of_one_column_is_read_as_its_blocks() -> None:
+    inner = "<t:h>Head</t:h><t:list><t:list-item><t:p>one</t:p></t:list-item></t:list>"
+    row = f"<table:table-row><table:table-cell>{inner}</table:table-cell></table:table-row>"
+    found = office.parse(source(odt(f"<table:table>{row * 2}</table:table>"), "a.odt"))
+    assert found.text == "# Head\n\n- one\n\n# Head\n\n- one\n"
+
+
 def test_an_opendocument_with_entities_or_a_password_is_refused_by_name() -> None:
     with pytest.raises(IngestFailed, match="defines its own XML entities"):
         office.parse(

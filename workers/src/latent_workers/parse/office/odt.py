@@ -111,7 +111,8 @@ class _Reader:
 
     def _table(self, table: Element) -> None:
         rows = list(_rows(table, header=False))
-        if any(local(inner) == "table" and inner is not table for inner in table.iter()):
+        nested = any(local(inner) == "table" and inner is not table for inner in table.iter())
+        if nested or all(len(_cells(row)) < 2 for row, _ in rows):
             for row, _ in rows:
                 for cell in _cells(row):
                     self.blocks(cell)
