@@ -347,6 +347,7 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/requeue"): Row(
         WRITE, plain("/v1/requeue", body={"container_id": "{vault}"}), (202,)
     ),
+    ("GET", "/v1/models"): Row(OWNER, plain("/v1/models")),
     ("GET", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation")),
     ("POST", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation", body={})),
     # The harness calls from other machines, which get no link (tests/console/test_sign_in_links.py).

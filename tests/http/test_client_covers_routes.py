@@ -116,6 +116,7 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/admin/rollback": lambda c, _: c.rollback("art"),
     "GET /v1/admin/pdf-status": lambda c, _: c.pdf_status("art"),
     "POST /v1/admin/process-selected": lambda c, _: c.process_selected("art", [DOC]),
+    "GET /v1/models": lambda c, _: c.models(),
     "GET /v1/admin/installation": lambda c, _: c.installation(),
     "POST /v1/admin/installation": lambda c, _: c.restore_installation(RestoreRecordsBody()),
     "POST /v1/admin/doctor": lambda c, _: c.doctor(),

@@ -125,6 +125,13 @@ class BackupBars(JobsBar):
         self.set("bytes", done, total)
 
 
+class ModelBar(ProgressBars):
+    """The bytes of a model that have arrived, of all, and the current file."""
+
+    def show(self, path: str, done: int, total: int) -> None:
+        self.set("bytes", done, total, path)
+
+
 class IngestBars(JobsBar):
     """Bars for the files of a folder, then for their jobs."""
 

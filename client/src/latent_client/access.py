@@ -22,6 +22,7 @@ from latent_core.wire.installation import (
     RestoredRecords,
     RestoreRecordsBody,
 )
+from latent_core.wire.models import ModelList
 
 INSTALLATION: Final = "/v1/admin/installation"
 
@@ -83,6 +84,10 @@ class AccessCalls(ClientCalls):
     async def sign_in_link(self) -> SignInLink:
         """A new one-time link that signs a browser on the gateway's machine in to the console as the owner."""
         return await self._transport.ask(SignInLink, "POST", "/v1/admin/sign-in-link")
+
+    async def models(self) -> ModelList:
+        """Models installed on the gateway's machine, with the containers that use them."""
+        return await self._transport.ask(ModelList, "GET", "/v1/models")
 
     async def installation(self) -> InstallationRecords:
         """The state of every container, and every token with the hash of its secret."""

@@ -135,6 +135,7 @@ class SyncClient:
     revoke_token = _blocking(AsyncClient.revoke_token)
     audit = _iterating(AsyncClient.audit)
     set_state = _blocking(AsyncClient.set_state)
+    models = _blocking(AsyncClient.models)
     installation = _blocking(AsyncClient.installation)
     sign_in_link = _blocking(AsyncClient.sign_in_link)
     restore_installation = _blocking(AsyncClient.restore_installation)

@@ -70,8 +70,11 @@ def needed(listing: Sequence[HubFile]) -> list[str]:
     return [one.path for one in listing if one.path.endswith((".json", ".onnx"))]
 
 
-def describe(folder: Path) -> Facts:
-    return Facts(int(json.loads((folder / "config.json").read_bytes())["hidden_size"]))
+def describe(folder: Path, precision: str | None) -> Facts:
+    return Facts(
+        int(json.loads((folder / "config.json").read_bytes())["hidden_size"]),
+        precision=precision or "fp32",
+    )
 
 
 READER: Final = FolderReader(needed, describe)
@@ -144,9 +147,12 @@ def test_code_and_pickles_of_a_repository_are_not_fetched(hub: ModelHub, store: 
 def test_a_revision_is_a_branch_a_tag_or_a_commit(hub: ModelHub, store: ModelStore) -> None:
     tagged = hub.publish(ID, {**FILES, "config.json": b'{"hidden_size": 16}'}, ref="v2")
     by_tag = adder(hub, store).add(f"{ID}@v2").model
-    by_commit = adder(hub, store).add(f"{ID}@{tagged}")
     assert (by_tag.revision, by_tag.dims) == (tagged, 16)
-    assert (by_commit.model, by_commit.fetched) == (by_tag, False)
+    for revision in (tagged, tagged[:12]):
+        again = adder(hub, store).add(f"{ID}@{revision}")
+        assert (again.model, again.fetched) == (by_tag, False)
+    with pytest.raises(NotFound, match="has no revision 'abcdef0'"):
+        adder(hub, store).add(f"{ID}@abcdef0")
 
 
 def test_two_revisions_are_installed_side_by_side_and_the_newer_one_has_the_name(
@@ -158,7 +164,7 @@ def test_two_revisions_are_installed_side_by_side_and_the_newer_one_has_the_name
     assert store.newest(NAME) == second
     assert store.of_version(first.version) == first
     assert store.find(f"{NAME}@{first.revision[:7]}") == first
-    with pytest.raises(Invalid, match="several revisions: write one of"):
+    with pytest.raises(Invalid, match="several times: write one of"):
         store.find(NAME)
 
 
@@ -476,7 +482,7 @@ def test_files_that_make_no_model_are_refused_and_leave_nothing(
 ) -> None:
     hub.publish(ID, {**FILES, "config.json": b'{"hidden_size": "many"}'})
 
-    def refuse(_folder: Path) -> Facts:
+    def refuse(_folder: Path, _precision: str | None) -> Facts:
         raise Invalid("config.json: hidden_size is no number")
 
     with pytest.raises(Invalid, match="hidden_size is no number"):
@@ -495,6 +501,7 @@ def test_files_that_make_no_model_are_refused_and_leave_nothing(
         "datasets--x",
         "acme/local",
         "acme/local-int8",
+        "acme/nomic-embed-multimodal-7b",
         "acme/.x",
     ],
 )
@@ -734,5 +741,22 @@ def test_the_record_of_an_imported_model_must_agree_with_its_files(
     with pytest.raises(
         Invalid, match=r"embedder with 8 dimensions, but the files are embedder with 9"
     ):
-        imported(exported, other, reader=FolderReader(needed, lambda _folder: Facts(9)))
+        imported(exported, other, reader=FolderReader(needed, lambda _folder, _precision: Facts(9)))
     assert left_in(other) == []
+
+
+def test_quantised_weights_are_another_model_and_never_meant_by_the_name_alone(
+    hub: ModelHub, store: ModelStore
+) -> None:
+    full = adder(hub, store).add(ID).model
+    quantised = FolderReader(
+        needed, lambda _folder, _precision: Facts(8, precision="int8"), precision="int8"
+    )
+    small = adder(hub, store, reader=quantised).add(ID).model
+    assert small.version == f"{full.version}+int8"
+    assert store.newest(NAME) == full
+    assert store.of_version(small.version) == small
+    assert store.find(small.reference) == store.find(f"{NAME}@+int8") == small
+    assert store.find(full.reference) == full
+    assert small.add_command == f"latent models add {ID}@{small.revision} --precision int8"
+    assert adder(hub, store, reader=quantised).add(ID).fetched is False

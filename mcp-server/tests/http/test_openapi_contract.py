@@ -16,6 +16,7 @@ from tests.support import REPOSITORY
 
 SHORT: Final = {
     "/v1/admin/installation": "a backup is of one moment",
+    "/v1/models": "one per installed model",
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",

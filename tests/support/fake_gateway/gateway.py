@@ -30,6 +30,7 @@ from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.domain.source import MAX_NAMESAKES, needs_consent, numbered, prefix_of
 from latent_core.domain.token import TokenState, TokenView, new_token
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
+from latent_core.wire.models import ModelView
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
 from latent_core.wire.sources import ListedSource, SourceMatch, SourceView
 from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
@@ -66,6 +67,7 @@ class FakeGateway(World):
     requeue_limit: int = 1000
     """Jobs that the queue takes from one request to try all again."""
     tokens: dict[int, TokenView] = field(default_factory=dict)
+    models: list[ModelView] = field(default_factory=list)
     requests: list[FakeRequest] = field(default_factory=list)
     failures: list[tuple[str, FakeResponse]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""
@@ -124,6 +126,10 @@ def summary(manifest: Manifest) -> ContainerSummary:
 
 def list_containers(gateway: FakeGateway, _: FakeRequest) -> FakeResponse:
     return reply(containers=[summary(manifest) for manifest in gateway.manifests.values()])
+
+
+def list_models(gateway: FakeGateway, _: FakeRequest) -> FakeResponse:
+    return reply(models=gateway.models, missing=[])
 
 
 def describe(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
@@ -606,6 +612,7 @@ def revoke_token(gateway: FakeGateway, _: FakeRequest, token_id: str) -> FakeRes
 
 ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", "/v1/containers/list", list_containers),
+    ("GET", "/v1/models", list_models),
     ("GET", "/v1/containers/describe", describe),
     ("POST", "/v1/containers", create),
     ("PUT", f"/v1/containers/{ID}", update),

@@ -181,6 +181,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = [unquote(part) for part in split.path.strip("/").split("/")]
         if self.name == "files":
             self._blob(parts[0], "/".join(parts[1:]))
+        elif parts[:2] == ["api", "models"] and parts[4:5] in (["refs"], ["commits"]):
+            self._history("/".join(parts[2:4]), parts[4])
         elif parts[:2] == ["api", "models"]:
             self._info(parts[2:], parse_qs(split.query))
         elif parts[:3] == ["api", "resolve-cache", "models"]:
@@ -222,6 +224,31 @@ class _Handler(BaseHTTPRequestHandler):
             "tags": [],
             "siblings": [*siblings, *self.hub.extra_siblings],
         }
+        self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def _history(self, hub_id: str, part: str) -> None:
+        repository = self._repository(hub_id)
+        if repository is None:
+            return
+        body: Any
+        if part == "refs":
+            names = repository.refs.items()
+            branches = [
+                {"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
+                for name, commit in names
+            ]
+            body = {"branches": branches, "tags": [], "converts": []}
+        else:
+            body = [
+                {
+                    "id": commit,
+                    "title": "",
+                    "message": "",
+                    "date": "2026-01-01T00:00:00.000Z",
+                    "authors": [],
+                }
+                for commit in repository.commits
+            ]
         self._send(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
     def _resolve(self, hub_id: str, revision: str, path: str) -> None:

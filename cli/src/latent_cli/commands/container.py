@@ -106,6 +106,9 @@ def list_containers(as_json: Json = False) -> None:
         return
     rows = ((c.id, c.name, ", ".join(c.modalities), c.dims, c.state.value) for c in found)
     answers().print(table(("ID", "NAME", "MODALITIES", ">DIMS", "STATE"), rows))
+    for container in found:
+        if container.missing:
+            answers().print(safe(f"{container.id}: keywords only: {container.missing}"))
 
 
 @app.command()

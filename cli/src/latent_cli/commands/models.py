@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -11,24 +12,210 @@ import typer
 
 from latent_cli.exits import FOUND
 from latent_cli.options import Json, command_app
-from latent_cli.output import answers, emit, notes, safe, table
+from latent_cli.output import answers, emit, moment, notes, safe, size, table
+from latent_cli.progress import ModelBar
+from latent_cli.session import ask
+from latent_client.errors import GatewayUnreachable
+from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.manifest.model import Manifest
+from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderReader
+from latent_core.models.store.archive import SUFFIX, export_model, import_model
+from latent_core.models.store.hub import HubAddress
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel
 from latent_core.settings import Settings, load_settings
 from latent_core.wire.models import ModelTest, WindowBasis
 
 app = command_app()
 
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name, or name@revision if several are installed.")
+]
+
+
+class Precision(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    INT8 = "int8"
+    INT4 = "int4"
+
 
 @app.callback()
 def models() -> None:
-    """Test embedders before anything is ingested."""
+    """Install models of a hub on this machine, and test embedders before anything is ingested."""
+
+
+@app.command()
+def add(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="HUB_ID", help="owner/model, or owner/model@revision."),
+    ],
+    precision: Annotated[
+        Precision | None,
+        typer.Option("--precision", help="Of the weights; default full precision."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Fetch a model with ONNX weights from the hub and install it.
+
+    The revision (default: the newest) is recorded, and every file is compared with the hub's hash. An interrupted
+    command continues where it ended.
+    """
+    settings = load_settings()
+    with ModelBar() as bar:
+        adder = Adder(
+            _store(settings),
+            HubAddress(
+                settings.hub_url,
+                settings.hub_token,
+                settings.hub_offline,
+                settings.hub_stall_seconds,
+            ),
+            _reader(precision),
+            _limits(settings),
+            bar.show,
+            _tell_of_wait,
+        )
+        result = adder.add(model)
+    _show_added(result, as_json=as_json)
+
+
+@app.command("list")
+def list_models(as_json: Json = False) -> None:
+    """List installed models, those that are damaged and those that have not arrived completely."""
+    store = _store(load_settings())
+    installed, unreadable, partial = store.models(), store.unreadable(), store.partial()
+    if as_json:
+        emit(
+            {
+                "models": [_as_json(model) for model in installed],
+                "unreadable": [{"folder": k, "message": v} for k, v in unreadable.items()],
+                "partial": [{"reference": p.reference, "bytes": p.size} for p in partial],
+            }
+        )
+        return
+    columns = ("MODEL", "KIND", ">DIMS", ">TOKENS", "PRECISION", ">SIZE", "ADDED", "HUB ID")
+    answers().print(table(columns, (_row(model) for model in installed)))
+    for folder, message in unreadable.items():
+        answers().print(safe(f"unreadable: {folder}: {message}"))
+    for one in partial:
+        answers().print(
+            safe(
+                f"incomplete: {one.reference}: {size(one.size)}; `latent models add` continues,"
+                f" `latent models remove {one.reference}` removes it"
+            )
+        )
+
+
+@app.command()
+def verify(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="The model; default all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Hash the files of installed models again. Exit 4 if one differs."""
+    store = _store(load_settings())
+    chosen = store.models() if name is None else [store.find(name)]
+    damage = [(model, store.verify(model)) for model in chosen]
+    unreadable = store.unreadable() if name is None else {}
+    if as_json:
+        found = [
+            {
+                "model": model.reference,
+                "damaged": [{"path": d.path, "message": d.message} for d in damaged],
+                "remedy": model.add_command if damaged else None,
+            }
+            for model, damaged in damage
+        ]
+        emit({"models": found, "unreadable": unreadable})
+    else:
+        for model, damaged in damage:
+            for one in damaged:
+                answers().print(safe(f"{model.reference}: {one.path} {one.message}"))
+            answers().print(
+                safe(
+                    f"damaged; mend it: {model.add_command}"
+                    if damaged
+                    else f"{model.reference}: ok"
+                )
+            )
+        for folder, message in unreadable.items():
+            answers().print(safe(f"{folder}: {message}"))
+    if unreadable or any(damaged for _, damaged in damage):
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def remove(
+    name: Name,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not ask the gateway which containers use it.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove an installed model, unless a container uses it."""
+    settings = load_settings()
+    store = _store(settings)
+    try:
+        model = store.find(name)
+    except NotFound:
+        if not store.remove_partial(name):
+            raise
+        removed = name
+    else:
+        if not force:
+            _refuse_used(model)
+        with store.locked(model.name, settings.model_wait_seconds, _tell_of_wait):
+            store.remove(model)
+        removed = model.reference
+    if as_json:
+        emit({"removed": removed})
+    else:
+        answers().print(safe(f"removed {removed}"))
+
+
+@app.command()
+def export(
+    name: Name,
+    to: Annotated[
+        Path | None, typer.Option("--to", help=f"File to write; default NAME@REVISION{SUFFIX}.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write an installed model to one file, for `latent models import` on a machine without a network."""
+    store = _store(load_settings())
+    model = store.find(name)
+    target = to or Path(f"{model.reference}{SUFFIX}")
+    with ModelBar() as bar:
+        written = export_model(store, model, target, bar.show)
+    if as_json:
+        emit({"file": str(target), "bytes": written, "model": _as_json(model)})
+    else:
+        answers().print(safe(f"{target}: {model.reference}, {size(written)}"))
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `latent models export`.")],
+    as_json: Json = False,
+) -> None:
+    """Install a model from an exported file, after comparing every file with its hash."""
+    settings = load_settings()
+    with ModelBar() as bar:
+        result = import_model(
+            _store(settings), file, _reader(None), _limits(settings), bar.show, _tell_of_wait
+        )
+    _show_added(result, as_json=as_json)
 
 
 @app.command(name="test")
 def measure(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="As in a manifest: local, or <provider>/<model>."),
+        typer.Argument(metavar="MODEL", help="As in a manifest: local, <provider>/<model> or an installed model."),
     ],
     as_json: Json = False,
 ) -> None:
@@ -46,6 +233,80 @@ def measure(
             notes().print(safe(f"warning: {warning}"))
     if measured.warnings:
         raise typer.Exit(FOUND)
+
+
+def _store(settings: Settings) -> ModelStore:
+    return ModelStore(settings.data_dir / "models")
+
+
+def _limits(settings: Settings) -> AddLimits:
+    return AddLimits(settings.max_model_bytes, settings.min_free_bytes, settings.model_wait_seconds)
+
+
+def _reader(precision: Precision | None) -> FolderReader:
+    from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
+
+    chosen = ModelPrecision(precision) if precision else None
+    return FolderReader(
+        lambda listing: files_needed(listing, chosen),
+        lambda folder, found: describe(folder, ModelPrecision(found) if found else None),
+        chosen,
+    )
+
+
+def _refuse_used(model: InstalledModel) -> None:
+    try:
+        found = ask(lambda client: client.models())
+    except GatewayUnreachable as exc:
+        raise Conflict(
+            f"{model.reference} is not removed, since the gateway that knows its containers is not reached:"
+            f" {exc.message}; or add --force"
+        ) from exc
+    used = [use for one in found.models if one.version == model.version for use in one.used_by]
+    if used:
+        first = ", ".join(f"{use.container_id} ({use.state.value})" for use in used[:5])
+        raise Conflict(
+            f"{model.reference} makes the vectors of {first}{', …' if len(used) > 5 else ''}: change their embedder"
+            " with latent refresh first, or add --force"
+        )
+
+
+def _tell_of_wait(process: int) -> None:
+    notes().print(f"latent: waiting for process {process}, which installs or removes it")
+
+
+def _show_added(result: AddResult, *, as_json: bool) -> None:
+    model = result.model
+    if as_json:
+        emit({"model": _as_json(model), "fetched": result.fetched})
+        return
+    dims = f", {model.dims} dimensions" if model.dims else ""
+    tokens = f", {model.window} tokens" if model.window else ""
+    done = "installed" if result.fetched else "is installed already:"
+    answers().print(
+        safe(
+            f"{done} {model.reference} ({model.kind}{dims}{tokens}, {model.precision}, {size(model.size)})"
+        )
+    )
+    if model.kind != "reranker":
+        answers().print(safe(f"try: latent container create ID --embedder {model.name}"))
+
+
+def _as_json(model: InstalledModel) -> dict[str, object]:
+    return {**model.model_dump(mode="json"), "reference": model.reference, "version": model.version}
+
+
+def _row(model: InstalledModel) -> tuple[object, ...]:
+    return (
+        model.reference,
+        model.kind,
+        model.dims,
+        model.window,
+        model.precision,
+        size(model.size),
+        moment(model.added_at),
+        model.hub_id,
+    )
 
 
 async def _measured(settings: Settings, name: str) -> ModelTest:

@@ -24,6 +24,8 @@ class ContainerSummary(BaseModel):
     modalities: list[str]
     dims: int | None
     state: ContainerState
+    missing: str | None = None
+    """Why searches use keywords only, with the remedy: what the embedder needs on this machine."""
 
 
 class ContainerSizes(BaseModel):

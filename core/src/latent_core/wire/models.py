@@ -1,10 +1,14 @@
-"""Models and what a test of one measured."""
+"""Models: what a test of one measured; those installed on the gateway's machine, and the containers that use them."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from enum import StrEnum
 
 from pydantic import BaseModel
+
+from latent_core.wire.base import Envelope
+from latent_core.wire.refresh import SpaceState
 
 
 class WindowBasis(StrEnum):
@@ -49,3 +53,44 @@ class ModelTest(BaseModel):
     """By the test itself, as the server counts them."""
     warnings: list[str] = []
     """What should be changed before anything is ingested."""
+
+
+class ModelUse(BaseModel):
+    """A container with an embedding space of a model."""
+
+    container_id: str
+    state: SpaceState
+
+
+class ModelView(BaseModel):
+    """An installed model."""
+
+    reference: str
+    """Name and revision, as commands take them."""
+    name: str
+    """The value of ``embedder`` in manifests."""
+    hub_id: str
+    revision: str
+    version: str
+    kind: str
+    dims: int | None
+    window: int | None
+    precision: str
+    bytes: int
+    added_at: datetime
+    used_by: list[ModelUse]
+
+
+class MissingModel(BaseModel):
+    """A model that containers need and that is not installed here."""
+
+    name: str
+    version: str
+    message: str
+    """With the command that installs it."""
+    used_by: list[ModelUse]
+
+
+class ModelList(Envelope):
+    models: list[ModelView]
+    missing: list[MissingModel]

@@ -80,6 +80,7 @@ async def _examined(
     )
     report = await examined.examine(container_ids)
     await _compare_files(shared, report, whole=container_ids is None)
+    await _note_embedders(shared, report)
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,
@@ -93,6 +94,21 @@ async def _examined(
         await _note_repairs(shared, principal, report, request_id)
         stack.wake()
     return report
+
+
+async def _note_embedders(shared: Gateway, report: DoctorReport) -> None:
+    """Note containers whose embedder cannot be used here, with what mends it."""
+    async with shared.stack.db.transaction() as conn:
+        known = await containers.find(conn, list(report.containers))
+    for container_id, container in known.items():
+        missing = shared.stack.embedders.lacking(container.space.embedder, container.space.version)
+        if missing is not None:
+            note = StoreDifference(
+                kind="embedder",
+                object=container_id,
+                message=f"{missing}. Until then searches use keywords only",
+            )
+            report.containers[container_id].notes.append(note)
 
 
 async def _compare_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -39,7 +40,7 @@ from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer, ve
 router = APIRouter(tags=["containers"])
 
 
-def summary(container: Container) -> ContainerSummary:
+def summary(container: Container, missing: str | None = None) -> ContainerSummary:
     manifest = container.manifest
     return ContainerSummary(
         id=container.id,
@@ -47,7 +48,14 @@ def summary(container: Container) -> ContainerSummary:
         modalities=[m.value for m in manifest.modalities],
         dims=container.space.dims,
         state=container.state,
+        missing=missing,
     )
+
+
+def summaries(shared: Gateway, page: Sequence[Container]) -> list[ContainerSummary]:
+    made_by = {c.id: (c.space.embedder, c.space.version) for c in page}
+    missing = {pair: shared.stack.embedders.lacking(*pair) for pair in set(made_by.values())}
+    return [summary(c, missing[made_by[c.id]]) for c in page]
 
 
 @router.get("/v1/containers/list", response_model=ContainerList)
@@ -65,7 +73,7 @@ async def list_containers(
     found = sorted((c for c in readable if c.id > after), key=lambda c: c.id)
     page = found if limit is None else found[:limit]
     answer = ContainerList(
-        containers=[summary(c) for c in page],
+        containers=summaries(shared, page),
         next_cursor=cursors.encode(page[-1].id) if len(page) < len(found) else None,
     )
     return json_answer(answer, request_id)
@@ -96,7 +104,7 @@ async def description(shared: Gateway, caller: Principal, container_id: str) -> 
         "version": space.version,
         "dims": space.dims,
     }
-    if missing := shared.stack.embedders.lacking(space.embedder):
+    if missing := shared.stack.embedders.lacking(space.embedder, space.version):
         made_by["missing"] = f"{missing}. Until then it is searched by keywords only"
     if usage.texts:
         made_by["usage"] = asdict(usage)

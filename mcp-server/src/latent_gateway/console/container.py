@@ -67,6 +67,7 @@ async def container_page(
         owner=session.principal.name in container.manifest.acl.roles.owner,
         manifest=_written(container),
         max_bytes=shared.settings.max_upload_bytes,
+        missing=shared.stack.embedders.lacking(container.space.embedder, container.space.version),
     )
 
 

@@ -51,6 +51,12 @@ SELECT count(*) AS others FROM spaces
 WHERE container_id = %(container_id)s AND id <> %(id)s AND coalesce(collection_id, id) = %(collection_id)s
 """
 
+USES: Final = """
+SELECT s.container_id, s.embedder, s.version, s.state FROM spaces s JOIN containers c ON c.id = s.container_id
+WHERE s.state <> 'dropping' AND c.deleted_at IS NULL
+ORDER BY s.container_id, s.id
+"""
+
 EMBEDDERS: Final = "SELECT DISTINCT embedder FROM spaces ORDER BY embedder"
 
 REMOVE: Final = """
@@ -62,6 +68,21 @@ INSERT INTO former_spaces (id, container_id, shared) SELECT id, container_id, sh
 async def embedders(conn: Connection) -> list[str]:
     """The embedders of all spaces."""
     return [row["embedder"] for row in await (await conn.execute(EMBEDDERS)).fetchall()]
+
+
+class SpaceUse(NamedTuple):
+    """A space and what makes its vectors."""
+
+    container_id: str
+    embedder: str
+    version: str
+    state: SpaceState
+
+
+async def uses(conn: Connection) -> list[SpaceUse]:
+    """All spaces of all containers, those in build and those kept after a refresh included."""
+    rows = await (await conn.execute(USES)).fetchall()
+    return [SpaceUse(**{**row, "state": SpaceState(row["state"])}) for row in rows]
 
 
 async def lock(conn: Connection, container_id: str) -> bool:

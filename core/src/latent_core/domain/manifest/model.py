@@ -78,6 +78,10 @@ NOMIC: Final = "nomic/"
 VLLM: Final = "vllm/"
 JINA: Final = "jina/"
 VLLM_WITHOUT_PREFIX: Final = frozenset({"nomic-embed-multimodal-7b"})
+MODEL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+"""Of an installed model."""
+OWN_NAMES: Final = re.compile(r"local(?:-.*)?")
+"""Of embedders that come with this program."""
 VISION: Final = "-vision-"
 """Part of the names of Nomic's models that read images."""
 
@@ -90,7 +94,14 @@ def reads_language(name: str, language: str) -> bool:
 
 def is_local(name: str) -> bool:
     """Whether it runs in the process: then its files define the version and dimensions."""
-    return name in LOCAL or name == LOCAL_MULTILINGUAL or name.startswith(LOCAL_FOLDER)
+    built_in = name in LOCAL or name == LOCAL_MULTILINGUAL
+    return built_in or name.startswith(LOCAL_FOLDER) or is_installable(name)
+
+
+def is_installable(name: str) -> bool:
+    """Whether ``embedder: <name>`` means a model of ``latent models add``."""
+    ours = OWN_NAMES.fullmatch(name) is not None or name in VLLM_WITHOUT_PREFIX
+    return MODEL_NAME.fullmatch(name) is not None and not ours
 
 
 def reads_images(name: str) -> bool:

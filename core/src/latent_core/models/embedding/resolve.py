@@ -3,6 +3,7 @@
 local, local-int8     all-MiniLM-L6-v2, in the process
 local-multilingual    multilingual-e5-small, in the process
 local:<folder>        a user's own model, in the process
+<model>               an installed model, in the process (``models.store``)
 <provider>/<model>    a model of a provider (``models.providers.registry``)
 
 The name also determines whether a model reads images, so this is a property of the embedding space.
@@ -18,14 +19,17 @@ from typing import Final, Protocol
 
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
-from latent_core.domain.manifest.model import Manifest, is_local
+from latent_core.domain.manifest.model import Manifest, is_installable, is_local
 from latent_core.models.embedding import folder_model, minilm, multilingual
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
+from latent_core.models.embedding.installed import InstalledEmbedders
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.rate import Rate, TextRate
 from latent_core.models.providers.registry import ProviderModel, Providers
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel
 from latent_core.settings import Settings
 
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
@@ -60,6 +64,8 @@ class EmbedderRegistry:
         limit of a name and a number of texts per minute, shared with other processes; by default one of this process.
         ``Invalid`` names what is wrong in the file of providers."""
         self._models = models
+        self.store = ModelStore(models)
+        self._installed = InstalledEmbedders(self.store)
         self._threads = threads
         self.providers = Providers.of(settings)
         self._remote = RemoteEmbedders(rates or (lambda _, per_minute: TextRate(per_minute)))
@@ -98,7 +104,7 @@ class EmbedderRegistry:
         if found is not None:
             # It need not be reachable: keyword search works without it.
             return self._remote_model(manifest, found)
-        model = self._open_local(manifest.embedder).model
+        model = self._of_manifest(manifest).model
         for key, pinned, installed in (
             ("embedder_version", manifest.embedder_version, model.version),
             ("dims", manifest.dims, model.dims),
@@ -110,10 +116,20 @@ class EmbedderRegistry:
                 )
         return model
 
+    def _of_manifest(self, manifest: Manifest) -> LocalEmbedder:
+        name = manifest.embedder
+        if is_installable(name):
+            known = [*_BUILT_IN, *(provider.name for provider in self.providers)]
+            found = self._installed.opened(name, manifest.embedder_version, known)
+            return self._open_installed(found, manifest.dims)
+        return self._open_local(name)
+
     def for_space(self, space: OfSpace) -> Embedder:
         """The embedder of the vectors of ``space``; ``Misconfigured`` when it is not available here."""
         if isinstance(space, Space) and space.is_adapted:
             return self._open_adapted(space)
+        if is_installable(space.embedder):
+            return self._installed_for(space)
         if not is_local(space.embedder):
             self._check_configured(space.embedder)
             if (found := self.providers.embedding(space.embedder)) is not None:
@@ -126,6 +142,25 @@ class EmbedderRegistry:
                 f" {embedder.model.version} ({embedder.model.dims}) is installed: install that version again"
             )
         return embedder
+
+    def _installed_for(self, space: OfSpace) -> LocalEmbedder:
+        """Searches call this several times: its record is read once."""
+        opened = self._local.get(_key(space.version, space.dims))
+        if opened is not None and self.store.has(space.version):
+            return opened
+        self._check_configured(space.embedder, space.version)
+        try:
+            found = self._installed.opened(space.embedder, space.version, ())
+            return self._open_installed(found, space.dims)
+        except Invalid as exc:
+            raise Misconfigured(exc.message) from exc
+
+    def _open_installed(self, found: InstalledModel, dims: int | None) -> LocalEmbedder:
+        local = self._installed.local_model(found, dims)
+        key = _key(local.model.version, local.model.dims)
+        if key not in self._local:
+            self._local[key] = LocalEmbedder(local, threads=self._threads)
+        return self._local[key]
 
     def _open_adapted(self, space: Space) -> AdaptedEmbedder:
         if self._adapters is None or space.adapter is None:
@@ -152,8 +187,11 @@ class EmbedderRegistry:
             self._check_configured(name)
         return found
 
-    def lacking(self, name: str) -> str | None:
-        """What the remote embedder ``name`` needs before it can be used, as a message; None when nothing is missing."""
+    def lacking(self, name: str, version: str | None = None) -> str | None:
+        """What the embedder ``name`` needs before it can be used, as a message; None when nothing is missing.
+        ``version`` is that of stored vectors."""
+        if is_installable(name):
+            return self._installed.lacking(name, version)
         if is_local(name):
             return None
         found = self.providers.find(name)
@@ -163,8 +201,8 @@ class EmbedderRegistry:
         missing = found.provider.missing()
         return f"the embedder {name} {missing}" if missing else None
 
-    def _check_configured(self, name: str) -> None:
-        if (missing := self.lacking(name)) is not None:
+    def _check_configured(self, name: str, version: str | None = None) -> None:
+        if (missing := self.lacking(name, version)) is not None:
             raise Misconfigured(missing)
 
     def price_of(self, name: str) -> float:
@@ -199,6 +237,10 @@ class EmbedderRegistry:
         for local in self._local.values():
             await local.close()
         await self._remote.close()
+
+
+def _key(version: str, dims: int) -> str:
+    return f"{version} {dims}"
 
 
 def _version(manifest: Manifest, found: ProviderModel) -> str:

@@ -29,6 +29,7 @@ from latent_core.models.store.record import (
     is_model_file,
     name_of,
     parse_reference,
+    reference_of,
 )
 
 MAX_JSON_BYTES: Final = 128 * 1024 * 1024
@@ -56,10 +57,13 @@ class Description(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderReader:
-    """How folders of models are read: which files are needed, and what they say. Both raise ``Invalid``."""
+    """How folders of models are read: which files are needed, and what they say. Both raise ``Invalid``.
+    ``precision`` is the one that a person chose; by default the weights of full precision are meant."""
 
     files_needed: Callable[[Sequence[HubFile]], Sequence[str]]
-    describe: Callable[[Path], Description]
+    describe: Callable[[Path, str | None], Description]
+    """Of the folder, with the precision of its weights if it is known."""
+    precision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Adder:
                 return AddResult(installed, fetched=False)
             refuse_other_owner(self.store, name, hub_id)
             files = self._chosen(listing)
-            adding = self.store.adding(name, listing.revision)
+            adding = self._adding(listing)
             with cleanup_when_full(adding), disk_errors(adding):
                 adding.mkdir(PRIVATE, parents=True, exist_ok=True)
                 if installed is not None:
@@ -113,7 +117,16 @@ class Adder:
 
     def _installed(self, listing: RepositoryListing) -> InstalledModel | None:
         own = (m for m in self.store.models() if m.hub_id == listing.hub_id)
-        return next((m for m in own if m.revision == listing.revision), None)
+        return next((m for m in own if m.revision == listing.revision and self._is_chosen(m)), None)
+
+    def _is_chosen(self, model: InstalledModel) -> bool:
+        chosen = self.reader.precision
+        return not model.suffix if chosen is None else model.precision == chosen
+
+    def _adding(self, listing: RepositoryListing) -> Path:
+        chosen = self.reader.precision
+        suffix = f"+{chosen}" if chosen else ""
+        return self.store.adding(reference_of(name_of(listing.hub_id), listing.revision) + suffix)
 
     def _chosen(self, listing: RepositoryListing) -> list[HubFile]:
         """The files to fetch, within the limits and the free space."""
@@ -152,7 +165,7 @@ class Adder:
     def _check_space(
         self, listing: RepositoryListing, files: Sequence[HubFile], total: int
     ) -> None:
-        adding = self.store.adding(name_of(listing.hub_id), listing.revision)
+        adding = self._adding(listing)
         free = shutil.disk_usage(self.store.root).free
         needed = total - sum(_arrived(adding, file) for file in files) + self.limits.min_free_bytes
         if needed > free:
@@ -199,7 +212,7 @@ class Adder:
             if str(path.relative_to(adding)) not in hashes:
                 path.unlink()  # of a damaged folder, or of a release that needed other files
         try:
-            described = self.reader.describe(adding)
+            described = self.reader.describe(adding, self.reader.precision)
         except LatentError:
             shutil.rmtree(adding)  # the same files would be refused again
             raise

@@ -53,7 +53,7 @@ def export_model(
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     with disk_errors(target.parent):
         if target.exists():
-            raise Conflict(f"{target} exists: remove it, or choose another file with --output")
+            raise Conflict(f"{target} exists: remove it, or choose another file with --to")
         try:
             with draft.open("xb") as file:
                 _write(file, store.folder(model), model, on_progress)
@@ -61,9 +61,7 @@ def export_model(
                 os.fsync(file.fileno())
             os.link(draft, target)  # unlike a renaming, it never replaces a file
         except FileExistsError as exc:
-            raise Conflict(
-                f"{target} exists: remove it, or choose another file with --output"
-            ) from exc
+            raise Conflict(f"{target} exists: remove it, or choose another file with --to") from exc
         finally:
             draft.unlink(missing_ok=True)
         return target.stat().st_size
@@ -95,7 +93,7 @@ def import_model(
                 return AddResult(present, fetched=False)
             refuse_other_owner(store, model.name, model.hub_id)
             _check_space(store, model, limits)
-            adding = store.adding(model.name, model.revision)
+            adding = store.adding(model.reference)
             shutil.rmtree(
                 adding, ignore_errors=True
             )  # of an interrupted ``add``: this file has all
@@ -103,7 +101,7 @@ def import_model(
                 with disk_errors(adding):
                     adding.mkdir(PRIVATE)
                     archive.extract(model, adding, on_progress)
-                    _compare(reader.describe(adding), model, source)
+                    _compare(reader.describe(adding, model.precision), model, source)
                     store.publish(adding, model)
             finally:
                 shutil.rmtree(adding, ignore_errors=True)

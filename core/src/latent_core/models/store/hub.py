@@ -7,6 +7,7 @@ no address of a download and no token: addresses are signed.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from latent_core.models.store.record import REVISION, HubFile, checked_path
 if TYPE_CHECKING:
     import httpx2
 
+SHORT_REVISION: Final = re.compile(r"[0-9a-f]{7,39}")
 MAX_LISTED: Final = 20_000
 """Files of a repository."""
 ATTEMPTS: Final = 5
@@ -101,6 +103,8 @@ class Hub:
             library_version=__version__,
         )
         with self._errors(hub_id, revision):
+            if revision is not None and SHORT_REVISION.fullmatch(revision):
+                revision = self._full_revision(api, hub_id, revision)
             info = api.model_info(
                 hub_id, revision=revision, files_metadata=True, timeout=METADATA_SECONDS
             )
@@ -117,6 +121,19 @@ class Hub:
         return RepositoryListing(
             hub_id, commit, tuple(self._listed(hub_id, one) for one in siblings)
         )
+
+    def _full_revision(self, api: Any, hub_id: str, short: str) -> str:
+        """The commit that begins with ``short``, as versions of vectors name it. Hubs take complete ones only."""
+        refs = {
+            ref.name
+            for kind in ("branches", "tags")
+            for ref in getattr(api.list_repo_refs(hub_id), kind)
+        }
+        if short in refs:
+            return short
+        commits = (one.commit_id for one in api.list_repo_commits(hub_id))
+        matching = [commit for commit in commits if commit.startswith(short)]
+        return matching[0] if len(matching) == 1 else short
 
     def fetch(
         self, listing: RepositoryListing, file: HubFile, target: Path, on_bytes: OnBytes

@@ -22,10 +22,11 @@ from latent_core.models.store.hashes import hashes_of, open_regular
 from latent_core.models.store.record import (
     MAX_RECORD_BYTES,
     RECORD_FILE,
+    VERSION,
     InstalledModel,
     ModelFile,
+    name_of,
     parse_record,
-    reference_of,
 )
 
 ADDING: Final = ".adding-"
@@ -63,7 +64,7 @@ class ModelStore:
         self.root = root
 
     def models(self) -> list[InstalledModel]:
-        """All readable ones by name, the newest of a name first."""
+        """All readable ones by name, of a name the newest in full precision first."""
         found = []
         for folder in self._folders():
             try:
@@ -71,7 +72,8 @@ class ModelStore:
             except Invalid:
                 continue
         found.sort(key=lambda model: model.added_at, reverse=True)
-        return sorted(found, key=lambda model: model.name)
+        # Quantised ones are never chosen by themselves.
+        return sorted(found, key=lambda model: (model.name, bool(model.suffix)))
 
     def unreadable(self) -> dict[str, str]:
         """Folders of models without a valid record, each with the reason."""
@@ -96,30 +98,46 @@ class ModelStore:
 
     def of_version(self, version: str) -> InstalledModel | None:
         """The model of a version such as ``nomic-ai/nomic-embed-text-v1.5@0123456789ab``."""
-        return next((model for model in self.models() if model.version == version), None)
+        folder = self._folder_of(version)
+        try:
+            model = read_record(folder) if folder is not None else None
+        except Invalid:
+            return None
+        return model if model is not None and model.version == version else None
+
+    def has(self, version: str) -> bool:
+        """Whether the model of a version is installed, by one look at the disk."""
+        folder = self._folder_of(version)
+        return folder is not None and (folder / RECORD_FILE).is_file()
+
+    def _folder_of(self, version: str) -> Path | None:
+        parts = VERSION.fullmatch(version)
+        return self.root / f"{name_of(parts['hub_id'])}@{parts['rest']}" if parts else None
 
     def find(self, text: str) -> InstalledModel:
         """The model that ``text`` names: its name or hub id, with or without a revision."""
-        base, _, revision = text.strip().partition("@")
+        base, _, rest = text.strip().partition("@")
+        revision, _, precision = rest.partition("+")
         models = self.models()
-        matching = [
+        matching = [model for model in models if text in (model.reference, model.version)] or [
             model
             for model in models
             if (base == model.hub_id or base.lower() == model.name)
             and model.revision.startswith(revision)
+            and precision in ("", model.precision)
         ]
         if len(matching) == 1:
             return matching[0]
         if matching:
             several = ", ".join(model.reference for model in matching)
-            raise Invalid(f"'{text}' is installed in several revisions: write one of {several}")
+            raise Invalid(f"'{text}' is installed several times: write one of {several}")
         raise _not_installed(text, base, models)
 
     def folder(self, model: InstalledModel) -> Path:
         return self.root / model.reference
 
-    def adding(self, name: str, revision: str) -> Path:
-        return self.root / f"{ADDING}{reference_of(name, revision)}"
+    def adding(self, reference: str) -> Path:
+        return self.root / f"{ADDING}{reference}"
 
     @contextmanager
     def locked(self, name: str, seconds: float, on_wait: OnWait | None = None) -> Iterator[None]:

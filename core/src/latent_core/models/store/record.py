@@ -11,20 +11,24 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from latent_core.domain.errors import Invalid
+from latent_core.domain.manifest.model import MODEL_NAME, is_installable
 
 RECORD_FILE: Final = "model.json"
 MAX_RECORD_BYTES: Final = 1024 * 1024
 MAX_FILES: Final = 64
 MAX_PATH_BYTES: Final = 100
 """A name of a tar archive without extensions."""
+FULL_PRECISION: Final = frozenset({"fp32", "fp16", "bf16"})
 REVISION_SHOWN: Final = 12
 """Characters of a revision in names of folders and versions."""
 HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}")
+PRECISION: Final = re.compile(r"[a-z0-9]{1,16}")
 REVISION: Final = re.compile(r"[0-9a-f]{40}")
+VERSION: Final = re.compile(
+    rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}(?:\+[a-z0-9]{{1,16}})?)", re.ASCII
+)
+"""Of vectors."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
-OWN_NAMES: Final = re.compile(r"local(?:-.*)?")
-"""Names of embedders that come with this program."""
 _ALLOWED: Final = re.compile(
     r"(?:.*\.(?:onnx|safetensors|json)|.*\.onnx[._]data(?:_\d{1,3})?|vocab\.txt|merges\.txt)",
     re.DOTALL,
@@ -89,11 +93,11 @@ class InstalledModel(BaseModel):
     format: Literal[1] = 1
     hub_id: Annotated[str, Field(pattern=HUB_ID)]
     revision: Annotated[str, Field(pattern=REVISION)]
-    name: Annotated[str, Field(pattern=NAME)]
+    name: Annotated[str, Field(pattern=MODEL_NAME)]
     kind: Literal["embedder", "image_embedder", "reranker"]
     dims: int | None = None
     window: int | None = None
-    precision: str
+    precision: Annotated[str, Field(pattern=PRECISION)]
     prompts: dict[str, str] = Field(default_factory=dict)
     files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
     added_at: datetime
@@ -107,14 +111,19 @@ class InstalledModel(BaseModel):
         return self
 
     @property
+    def suffix(self) -> str:
+        """Behind the revision, if the weights are quantised: they make other vectors."""
+        return "" if self.precision in FULL_PRECISION else f"+{self.precision}"
+
+    @property
     def reference(self) -> str:
-        """Name and revision: also the name of its folder."""
-        return reference_of(self.name, self.revision)
+        """Name, revision and suffix: also the name of its folder."""
+        return reference_of(self.name, self.revision) + self.suffix
 
     @property
     def version(self) -> str:
-        """Of the vectors it makes, in full precision."""
-        return f"{self.hub_id}@{self.revision[:REVISION_SHOWN]}"
+        """Of the vectors it makes."""
+        return f"{self.hub_id}@{self.revision[:REVISION_SHOWN]}{self.suffix}"
 
     @property
     def size(self) -> int:
@@ -122,11 +131,17 @@ class InstalledModel(BaseModel):
 
     @property
     def add_command(self) -> str:
-        return f"latent models add {self.version}"
+        return add_command(f"{self.hub_id}@{self.revision}{self.suffix}")
 
 
 def reference_of(name: str, revision: str) -> str:
     return f"{name}@{revision[:REVISION_SHOWN]}"
+
+
+def add_command(version: str) -> str:
+    """The command that installs the model of a version such as ``acme/tiny@0123456789ab+int8``."""
+    source, plus, precision = version.partition("+")
+    return f"latent models add {source}" + (f" --precision {precision}" if plus else "")
 
 
 def name_of(hub_id: str) -> str:
@@ -144,9 +159,9 @@ def parse_reference(text: str) -> tuple[str, str | None]:
         )
     if at and not revision:
         raise Invalid(f"'{text}' ends with @: write a branch, tag or commit after it")
-    if OWN_NAMES.fullmatch(name_of(hub_id)):
+    if not is_installable(name_of(hub_id)):
         raise Invalid(
-            f"'{name_of(hub_id)}' is the name of a built-in embedder, so {hub_id} cannot be installed"
+            f"'{name_of(hub_id)}' is the name of another embedder, so {hub_id} cannot be installed"
         )
     return hub_id, revision or None
 

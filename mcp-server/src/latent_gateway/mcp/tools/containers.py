@@ -194,7 +194,7 @@ def _modes(
     """The modes whose services and contents are there."""
     stack, embedder = call.shared.stack, container.space.embedder
     missing = set()
-    if stack.embedders.lacking(embedder) is not None:
+    if stack.embedders.lacking(embedder, container.space.version) is not None:
         missing.add(SearchMode.SEMANTIC)
     if not stack.rerankers.offered(container.manifest.retrieval.rerank.provider):
         missing.add(SearchMode.RERANK)

@@ -1,0 +1,63 @@
+"""Embedders among the installed models: ``embedder: <name>`` in a manifest."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from latent_core.domain.errors import Invalid
+from latent_core.models.embedding.folder_model import local_model
+from latent_core.models.embedding.local import LocalModel
+from latent_core.models.onnx.folder import ModelPrecision, describe
+from latent_core.models.store.known import KNOWN
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel, add_command
+
+
+class InstalledEmbedders:
+    """Finds the installed model that a manifest or an embedding space means."""
+
+    def __init__(self, store: ModelStore) -> None:
+        self._store = store
+
+    def find(self, name: str, version: str | None) -> InstalledModel | None:
+        """The model of ``version``; without one, the newest of ``name``. None if it is not installed."""
+        if version is None:
+            return self._store.newest(name)
+        found = self._store.of_version(version)
+        return found if found is not None and found.name == name else None
+
+    def lacking(self, name: str, version: str | None) -> str | None:
+        """Why the embedder cannot be used, with the command that mends it; None if it can."""
+        found = self.find(name, version)
+        if found is None:
+            return f"the embedder {name} is not installed on this machine: {self._remedy(name, version)}"
+        if found.kind == "reranker":
+            return (
+                f"{name} is a reranker and embeds nothing: choose an embedder of latent models list"
+            )
+        return None
+
+    def opened(self, name: str, version: str | None, others: Iterable[str]) -> InstalledModel:
+        """The model; ``Invalid`` with the nearest name of ``others`` or with the command that installs it."""
+        missing = self.lacking(name, version)
+        found = self.find(name, version)
+        if found is not None and missing is None:
+            return found
+        near = difflib.get_close_matches(name, [*others, *self._names()], n=1)
+        if found is None and version is None and near and near[0] != name:
+            missing = f"embedder '{name}' is not known; did you mean '{near[0]}'? If it is a model of a hub: {self._remedy(name, None)}"
+        raise Invalid(missing or f"the embedder {name} cannot be opened")
+
+    def local_model(self, model: InstalledModel, dims: int | None) -> LocalModel:
+        """The model, not loaded yet. ``dims`` keeps the first dimensions only."""
+        described = describe(self._store.folder(model), ModelPrecision(model.precision))
+        return local_model(model.name, model.version, described, dims)
+
+    def _remedy(self, name: str, version: str | None) -> str:
+        if version is not None and "@" in version:
+            return add_command(version)
+        return add_command(KNOWN.get(name, f"<owner>/{name}"))
+
+    def _names(self) -> set[str]:
+        return {*KNOWN, *(model.name for model in self._store.models())}

@@ -1,0 +1,23 @@
+"""Models whose repositories have what ``latent models add`` needs, by their names in manifests (docs/models.md)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KNOWN: Final = {
+    hub_id.rpartition("/")[2].lower(): hub_id
+    for hub_id in (
+        "nomic-ai/nomic-embed-text-v1.5",
+        "MongoDB/mdbr-leaf-ir",
+        "BAAI/bge-small-en-v1.5",
+        "BAAI/bge-base-en-v1.5",
+        "intfloat/multilingual-e5-small",
+        "intfloat/multilingual-e5-base",
+        "thenlper/gte-small",
+        "Alibaba-NLP/gte-modernbert-base",
+        "ibm-granite/granite-embedding-30m-english",
+        "Snowflake/snowflake-arctic-embed-s",
+        "Snowflake/snowflake-arctic-embed-m-v1.5",
+        "jinaai/jina-embeddings-v2-base-code",
+    )
+}

@@ -1,0 +1,57 @@
+"""Installed models of this gateway's machine, with the containers that use them. ``latent models`` changes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+
+from fastapi import APIRouter, Response
+
+from latent_core.db.spaces import spaces
+from latent_core.domain.manifest.model import is_installable
+from latent_core.models.store.record import InstalledModel
+from latent_core.wire.models import MissingModel, ModelList, ModelUse, ModelView
+from latent_gateway.auth import access
+from latent_gateway.context import Caller, RequestId, Shared
+from latent_gateway.envelope import json_answer
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/v1/models", response_model=ModelList)
+async def list_models(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
+    """Installed models with their containers, and models that containers lack. Only for the installation's owner."""
+    access.require_owner(caller, "list models")
+    embedders = shared.stack.embedders
+    async with shared.stack.db.transaction() as conn:
+        used = await spaces.uses(conn)
+    by_version: dict[tuple[str, str], list[ModelUse]] = defaultdict(list)
+    for use in used:
+        by_version[use.embedder, use.version].append(
+            ModelUse(container_id=use.container_id, state=use.state)
+        )
+    installed = await asyncio.to_thread(embedders.store.models)
+    missing = [
+        MissingModel(name=name, version=version, message=message, used_by=uses)
+        for (name, version), uses in sorted(by_version.items())
+        if is_installable(name) and (message := embedders.lacking(name, version)) is not None
+    ]
+    views = [_view(model, by_version) for model in installed]
+    return json_answer(ModelList(models=views, missing=missing), request_id)
+
+
+def _view(model: InstalledModel, by_version: dict[tuple[str, str], list[ModelUse]]) -> ModelView:
+    return ModelView(
+        reference=model.reference,
+        name=model.name,
+        hub_id=model.hub_id,
+        revision=model.revision,
+        version=model.version,
+        kind=model.kind,
+        dims=model.dims,
+        window=model.window,
+        precision=model.precision,
+        bytes=model.size,
+        added_at=model.added_at,
+        used_by=by_version.get((model.name, model.version), []),
+    )
