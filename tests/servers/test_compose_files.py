@@ -181,6 +181,17 @@ def test_golden_queries_are_in_one_folder_that_gateway_and_workers_may_write() -
         assert "LLC_DATA_DIR=/var/lib/latent " in text
 
 
+def test_installed_models_are_in_one_folder_of_gateway_and_workers() -> None:
+    """A worker fetches them, since the gateway has no way out; both embed with them."""
+    folder = "/var/lib/latent/models"
+    assert "models" in STACK["volumes"]
+    for name, dockerfile in zip(("gateway", "worker"), DOCKERFILES, strict=True):
+        assert f"models:{folder}" in SERVICES[name]["volumes"]
+        text = (REPOSITORY / dockerfile).read_text("utf-8")
+        owned = f"/var/lib/latent/manifests {folder}\n"
+        assert 0 < text.find(owned) < text.find("\nVOLUME ")
+
+
 def test_what_qdrant_writes_stands_in_its_volume() -> None:
     given = SERVICES["qdrant"]["environment"]
     assert given["QDRANT_INIT_FILE_PATH"].startswith("/qdrant/storage/")

@@ -1,4 +1,4 @@
-"""Models whose repositories have what ``latent models add`` needs, by their names in manifests (docs/models.md)."""
+"""Hub ids of models that docs/models.md lists, by their names in manifests: messages name the whole command."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ KNOWN: Final = {
         "BAAI/bge-base-en-v1.5",
         "intfloat/multilingual-e5-small",
         "intfloat/multilingual-e5-base",
-        "thenlper/gte-small",
-        "Alibaba-NLP/gte-modernbert-base",
+        "Alibaba-NLP/gte-base-en-v1.5",
         "ibm-granite/granite-embedding-30m-english",
         "Snowflake/snowflake-arctic-embed-s",
-        "Snowflake/snowflake-arctic-embed-m-v1.5",
+        "Snowflake/snowflake-arctic-embed-m",
         "jinaai/jina-embeddings-v2-base-code",
     )
 }
