@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from latent_core.wire.models import ModelUse, ModelView
+from latent_core.wire.models import InstalledModelView, ModelUse
 from latent_core.wire.refresh import SpaceState
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
@@ -80,7 +80,7 @@ def test_a_model_that_a_container_uses_is_not_removed(
 ) -> None:
     model = latent("models", "add", ID, "--json").json["model"]
     gateway.models.append(
-        ModelView(
+        InstalledModelView(
             **{key: model[key] for key in ("reference", "name", "hub_id", "revision", "version")},
             kind="embedder",
             dims=8,

@@ -52,7 +52,7 @@ async def test_an_installed_model_embeds_and_a_missing_one_is_named_with_its_com
     created = await client.create(manifest)
     assert created.container.dims == DIMS
     added = [await client.add("lamps", text=text, title=title) for title, text in TEXTS.items()]
-    await client.wait([answer.job_id for answer in added if answer.job_id is not None])
+    await client.wait([answer.job_id for answer in added])
 
     found = await client.search(SEMANTIC)
     assert found.hits[0].title == "boat"

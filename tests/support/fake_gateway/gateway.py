@@ -30,7 +30,7 @@ from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.domain.source import MAX_NAMESAKES, needs_consent, numbered, prefix_of
 from latent_core.domain.token import TokenState, TokenView, new_token
 from latent_core.wire.containers import ContainerSizes, ContainerState, ContainerSummary
-from latent_core.wire.models import ModelView
+from latent_core.wire.models import InstalledModelView
 from latent_core.wire.search import ContainerStatus, Diagnostics, SearchRequest
 from latent_core.wire.sources import ListedSource, SourceMatch, SourceView
 from tests.support.fake_gateway.fake_search import count_types, find, searched, whole_chunk
@@ -67,7 +67,7 @@ class FakeGateway(World):
     requeue_limit: int = 1000
     """Jobs that the queue takes from one request to try all again."""
     tokens: dict[int, TokenView] = field(default_factory=dict)
-    models: list[ModelView] = field(default_factory=list)
+    models: list[InstalledModelView] = field(default_factory=list)
     requests: list[FakeRequest] = field(default_factory=list)
     failures: list[tuple[str, FakeResponse]] = field(default_factory=list)
     """Pattern of "METHOD path" and the answer given instead, once each."""

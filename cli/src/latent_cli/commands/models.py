@@ -215,7 +215,10 @@ def import_(
 def measure(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="As in a manifest: local, <provider>/<model> or an installed model."),
+        typer.Argument(
+            metavar="MODEL",
+            help="As in a manifest: local, <provider>/<model> or an installed model.",
+        ),
     ],
     as_json: Json = False,
 ) -> None:

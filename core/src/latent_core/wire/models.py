@@ -62,7 +62,7 @@ class ModelUse(BaseModel):
     state: SpaceState
 
 
-class ModelView(BaseModel):
+class InstalledModelView(BaseModel):
     """An installed model."""
 
     reference: str
@@ -92,5 +92,5 @@ class MissingModel(BaseModel):
 
 
 class ModelList(Envelope):
-    models: list[ModelView]
+    models: list[InstalledModelView]
     missing: list[MissingModel]

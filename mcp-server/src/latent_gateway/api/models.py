@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from latent_core.db.spaces import spaces
 from latent_core.domain.manifest.model import is_installable
 from latent_core.models.store.record import InstalledModel
-from latent_core.wire.models import MissingModel, ModelList, ModelUse, ModelView
+from latent_core.wire.models import InstalledModelView, MissingModel, ModelList, ModelUse
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.envelope import json_answer
@@ -40,8 +40,10 @@ async def list_models(shared: Shared, caller: Caller, request_id: RequestId) -> 
     return json_answer(ModelList(models=views, missing=missing), request_id)
 
 
-def _view(model: InstalledModel, by_version: dict[tuple[str, str], list[ModelUse]]) -> ModelView:
-    return ModelView(
+def _view(
+    model: InstalledModel, by_version: dict[tuple[str, str], list[ModelUse]]
+) -> InstalledModelView:
+    return InstalledModelView(
         reference=model.reference,
         name=model.name,
         hub_id=model.hub_id,
