@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import string
 from collections.abc import Mapping
 from datetime import UTC, datetime
