@@ -52,6 +52,7 @@ from latent_core.refresh.lifecycle import (
     rollback,
     switch,
 )
+from latent_core.refresh.plan import rechunk_notes
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.wire.refresh import RefreshPayload, RefreshRequest
@@ -154,6 +155,7 @@ class ModelLookup:
             "openai/old": self._of("openai/old", OLD_DIMS, 128, HashedWords(OLD_DIMS).vectors),
             "openai/new": self._of("openai/new", 24, 128, HashedWords(24).vectors),
             "openai/short": self._of("openai/short", 20, 12, HashedWords(20).vectors),
+            "openai/long": self._of("openai/long", 20, 600, HashedWords(20).vectors),
             "openai/turned": self._of("openai/turned", 24, 128, turned(24)),
             "openai/stretched": self._of("openai/stretched", 48, 128, turned(48, 1.5)),
             "openai/blind": self._of(
@@ -542,6 +544,37 @@ async def test_an_embedder_that_reads_less_has_more_points_a_chunk_and_loses_non
     await harness.begin(strategy="inplace")
     assert await harness.work(JobKind.REFRESH) == []
     assert await harness.lacking((await harness.container()).space) == 0
+
+
+async def test_chunks_follow_an_embedder_that_reads_more_and_the_way_back_stays_open(
+    harness: RefreshHarness,
+) -> None:
+    doc_id = await harness.add("long.txt", " ".join(f"word{n}" for n in range(300)) + "\n")
+    assert await harness.work(JobKind.INGEST) == []
+    of_document = f"SELECT live_chunks AS n FROM documents WHERE id = '{doc_id}'"
+    (before,) = await sql(harness.stack.db, of_document)
+    assert before["n"] > 2
+    request = RefreshRequest.model_validate({"strategy": "parallel", "to": to("openai/long")})
+    (note,) = rechunk_notes(
+        harness.models,
+        await harness.container(),
+        request,
+        harness.models.known["openai/long"].model,
+    )
+    assert "600 tokens, the present one 128" in note
+    job_id = await harness.begin(strategy="parallel", to=to("openai/long"))
+    assert await harness.work(JobKind.REFRESH) == []
+    assert (await harness.job(job_id))["result"]["rechunks"] is True
+    assert await harness.work(JobKind.INGEST, JobKind.PURGE) == []
+    (after,) = await sql(harness.stack.db, of_document)
+    assert after["n"] == 1
+    assert await harness.lacking((await harness.container()).space) == 0
+    await harness.rollback()
+    assert (await harness.container()).space.embedder == "openai/old"
+    assert await harness.nearest("word299") == doc_id
+    job_id = await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    assert "rechunks" not in (await harness.job(job_id))["result"], "its window is the same"
 
 
 async def test_a_space_goes_when_it_was_kept_long_enough_and_never_one_that_is_in_use(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from time import perf_counter
-from typing import Final
+from typing import Final, Protocol
 
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container, Space
@@ -29,6 +29,10 @@ SAMPLE_DIMS: Final = 3
 """Minimum number of training pairs per dimension of an adapter."""
 A_MILLION: Final = 1_000_000
 TIMED_CHUNKS: Final = 8
+RECHUNKED: Final = (
+    "The new embedder reads {new} tokens, the present one {old}. After the switch every stored original is parsed again,"
+    " for chunks of up to {size} tokens; set chunker.size to keep the present ones."
+)
 REPARSED: Final = (
     "Every stored original is parsed and chunked again. Unchanged texts are not embedded again."
 )
@@ -70,8 +74,33 @@ async def plan(
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
-        notes=_notes(container, request, golden_queries),
+        notes=[
+            *_notes(container, request, golden_queries),
+            *rechunk_notes(embedders, container, request, model),
+        ],
     )
+
+
+class OfSpace(Protocol):
+    """Opens the embedder of a space."""
+
+    def for_space(self, space: Space) -> Embedder: ...
+
+
+def rechunk_notes(
+    embedders: OfSpace, container: Container, request: RefreshRequest, model: EmbeddingModel
+) -> list[str]:
+    """What a refresh to a model that reads more does to the chunks."""
+    if request.strategy is not Strategy.PARALLEL:
+        return []
+    try:
+        window = embedders.for_space(container.space).model.window
+    except LatentError:
+        return []
+    size = container.manifest.chunker.tokens(model.window)
+    if container.manifest.chunker.tokens(window) >= size:
+        return []
+    return [RECHUNKED.format(new=model.window, old=window, size=size)]
 
 
 def _to_embed(

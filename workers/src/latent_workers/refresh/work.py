@@ -113,12 +113,15 @@ async def switch_when_complete(
 ) -> None:
     """Switch in one transaction that requires completeness; new documents are filled in before the next try."""
     await _require_seen(work, space)
+    rechunks = _rechunks(work, space)
     for _ in range(MAX_SWITCHES):
         await note_old(work)
         await work.ctx.fence()
         try:
             failpoint("refresh.before_switch")
-            await work.ctx.transact(lambda conn: _switch(conn, work, space, report))
+            await work.ctx.transact(
+                lambda conn: _switch(conn, work, space, report, rechunks=rechunks)
+            )
         except NotComplete:
             await filling.run()
             continue
@@ -156,8 +159,26 @@ async def note_old(work: RefreshJob) -> None:
             await space_points.note_all_live(conn, live.id, live.space.collection_id)
 
 
+def _rechunks(work: RefreshJob, space: Space) -> bool:
+    """Whether chunks follow the window of the new model, which is longer (see ``Chunker.tokens``). Not for mapped
+    vectors, which belong to the chunks that there are."""
+    if work.payload.moves or work.payload.strategy is not Strategy.PARALLEL:
+        return False
+    chunker, deps = work.container.manifest.chunker, work.deps
+    try:
+        before = deps.embedder(work.container.space).model.window
+    except LatentError:  # no longer installed: what its chunks were made for is not known
+        return False
+    return chunker.tokens(before) < chunker.tokens(deps.embedder(space).model.window)
+
+
 async def _switch(
-    conn: Connection, work: RefreshJob, space: Space, report: GateReport | None
+    conn: Connection,
+    work: RefreshJob,
+    space: Space,
+    report: GateReport | None,
+    *,
+    rechunks: bool,
 ) -> SpaceSwitch:
     ctx = work.ctx
     without_points = await space_points.without_points(conn, work.container.id, space.collection_id)
@@ -176,11 +197,14 @@ async def _switch(
             "gates": None if report is None else report.model_dump(mode="json"),
             "skipped_images": without_points,
             **({} if work.payload.moves else outcome_of(report)),
+            **({"rechunks": True} if rechunks else {}),
         },
     )
     switched = await switch_space(conn, work, space.id)
     if work.payload.strategy is Strategy.DRIFT:
         await enqueue(conn, _replacing(work, space))
+    if rechunks:
+        await enqueue(conn, _rechunking(work, space))
     return switched
 
 
@@ -205,6 +229,13 @@ async def switch_space(conn: Connection, work: RefreshJob, space_id: int) -> Spa
 def _replacing(work: RefreshJob, space: Space) -> NewJob:
     """Replace mapped vectors by embedded ones over time."""
     payload = RefreshPayload(strategy=Strategy.INPLACE, space_id=space.id, mapped_only=True)
+    return refresh_job(work.container.id, payload, work.ctx.job.principal, priority=PRIORITY_LATER)
+
+
+def _rechunking(work: RefreshJob, space: Space) -> NewJob:
+    """Parse all documents again, for chunks of the new window. The retired space is written as well, so that the way
+    back stays open."""
+    payload = RefreshPayload(strategy=Strategy.REPARSE, space_id=space.id)
     return refresh_job(work.container.id, payload, work.ctx.job.principal, priority=PRIORITY_LATER)
 
 
