@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from latent_core.db.connection import Database
-from latent_core.domain.errors import ServiceUnreachable, UpstreamError
+from latent_core.domain.errors import InputRefused, ServiceUnreachable, UpstreamError
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.api.dialects import TextClient
@@ -30,6 +30,7 @@ from tests.support.harness.worker_harness import (
 )
 from tests.support.queue import sql
 from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
+from tests.support.servers.provider_server import ProviderServer
 
 MAX_ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 120
@@ -74,6 +75,14 @@ class RemoteEmbedders:
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model
+
+
+WARNINGS: Final = "SELECT state, warnings FROM jobs WHERE kind = 'ingest' ORDER BY id"
+LONG: Final = " ".join(f"w{n}" for n in range(110))
+SECTIONS: Final = "\n\n".join(
+    f"# Part {n}\n\n" + " ".join(f"{word}{n}" for word in ("gulls", "harbour", "lantern") * 20)
+    for n in range(4)
+)
 
 
 @asynccontextmanager
@@ -129,3 +138,49 @@ async def test_an_embedder_that_is_not_there_for_30_minutes_costs_no_attempt(
         assert (row["state"], row["attempts"]) == ("done", 1)
         assert await harness.texts() == ["the lamp is lit"]
     await server.close()
+
+
+async def test_a_text_that_the_embedder_refuses_costs_only_its_own_vector(
+    database: Database, tmp_path: Path
+) -> None:
+    async with EmbeddingServer(dims=DIMS) as server:
+        server.misbehave(EmbeddingFault.REFUSED, times=10**6, only_with="zebra")
+        async with open_harness(database, tmp_path, RemoteEmbedders(server.base_url)) as harness:
+            await harness.add(
+                "parts.md",
+                SECTIONS.replace("lantern2", "zebra", 1).encode(),
+            )
+            assert await harness.work(JobKind.INGEST) == []
+            (row,) = await sql(database, WARNINGS)
+            assert row["state"] == "done"
+            (warning,) = row["warnings"]
+            assert "refuses this input (400)" in warning["message"]
+            assert "found by its words only" in warning["message"]
+            refused = [text for text in await harness.texts() if "zebra" in text]
+            assert len(refused) == 1
+            report = await harness.examine()
+            assert report.clean, report
+            # A document of which nothing is accepted fails: the embedder may be the cause.
+            bad = await harness.add("bad.txt", b"zebra alone")
+            (error,) = await harness.work(JobKind.INGEST)
+            assert isinstance(error, InputRefused)
+            (row,) = await sql(database, INGEST_OF, doc_id=bad)
+            assert row["state"] == "failed"
+
+
+async def test_a_server_that_cuts_texts_silently_is_named_once_in_each_job(
+    database: Database, tmp_path: Path
+) -> None:
+    async with (
+        ProviderServer(Kind.OPENAI, dims=DIMS, window=30, truncates=True) as server,
+        open_harness(database, tmp_path, RemoteEmbedders(server.base_url)) as harness,
+    ):
+        for n in range(2):
+            await harness.add(f"{n}.txt", f"{n} {LONG}\n\n{n} {LONG}".encode())
+            assert await harness.work(JobKind.INGEST) == []
+        jobs = await sql(database, WARNINGS)
+        assert len(jobs) == 2
+        for row in jobs:
+            (warning,) = row["warnings"]
+            assert "cuts long texts without an error" in warning["message"]
+            assert "latent models test openai/test" in warning["message"]

@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from latent_core.domain.errors import IngestFailed, LatentError, RateLimited, TimedOut, Unavailable
+from latent_core.domain.errors import (
+    IngestFailed,
+    InputRefused,
+    LatentError,
+    RateLimited,
+    TimedOut,
+    Unavailable,
+)
 from latent_core.domain.vector_types import Matrix, Vector
-from latent_core.models.embedding.batcher import Batcher
+from latent_core.models.embedding.batcher import Batcher, RefusedTexts
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
 from latent_core.models.embedding.tokens import PieceTokenizer
 from tests.support.hashed_embedder import HashedWords
@@ -367,3 +374,59 @@ class TestBounds:
                 await task
         with pytest.raises(Unavailable, match="closed"):
             await batcher.embed(["late"])
+
+
+class TestRefusedTexts:
+    """One text that the embedder refuses costs only its own vector."""
+
+    @pytest.mark.parametrize("count", [1, 2, 7, 10])
+    async def test_a_refused_text_is_found_and_the_others_of_its_batch_get_their_rows(
+        self, recorder: Recorder, batcher: Batcher, count: int
+    ) -> None:
+        recorder.failure = refusing("poison", InputRefused("no"))
+        given = [f"text {n}" for n in range(count)] + ["poison"]
+        refused: RefusedTexts = {}
+        kept: list[int] = []
+
+        async def keep(indices: Sequence[int], rows: Matrix) -> None:
+            assert len(indices) == len(rows)
+            kept.extend(indices)
+
+        rows = await batcher.embed(given, keep=keep, refused=refused)
+        assert set(refused) == {count}
+        assert not rows[count].any()
+        assert all(rows[n].any() for n in range(count))
+        assert sorted(kept) == list(range(count))
+
+    async def test_without_a_place_for_refusals_the_call_fails_and_others_do_not(
+        self, recorder: Recorder, batcher: Batcher
+    ) -> None:
+        recorder.failure = refusing("poison", InputRefused("no"))
+        first = await held(recorder, batcher)
+        bad = asyncio.create_task(batcher.embed(["a", "poison", "b"]))
+        good = asyncio.create_task(batcher.embed(texts("good", 4)))
+        await settle()
+        recorder.gate.set()
+        await first
+        with pytest.raises(InputRefused):
+            await bad
+        assert (await good).any(axis=1).all()
+
+    async def test_a_server_that_refuses_everything_is_not_asked_for_each_text(
+        self, recorder: Recorder, batcher: Batcher
+    ) -> None:
+        recorder.failure = refusing("text", InputRefused("no"))
+        refused: RefusedTexts = {}
+        with pytest.raises(InputRefused):
+            await batcher.embed(texts("text", 10), refused=refused)
+        assert len(recorder.batches) <= 10
+
+    async def test_a_transient_error_while_texts_are_separated_is_not_taken_for_a_refusal(
+        self, recorder: Recorder, batcher: Batcher
+    ) -> None:
+        answers: list[Exception | None] = [InputRefused("no"), Unavailable("down"), None]
+        recorder.failure = lambda _: answers.pop(0) if answers else None
+        refused: RefusedTexts = {}
+        with pytest.raises(Unavailable):
+            await batcher.embed(texts("text", 4), refused=refused)
+        assert refused == {}

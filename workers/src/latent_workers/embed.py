@@ -18,12 +18,13 @@ from latent_core.ingest.stage import Checkpoint
 from latent_core.models.embedding.batcher import Batcher
 from latent_core.models.embedding.cache import CachedEmbedding
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage, pieces
-from latent_core.models.embedding.port import Embedder
+from latent_core.models.embedding.port import Embedder, TroubleAware
 from latent_core.stack import Stack
 from latent_core.telemetry.metrics import Metrics
 from latent_workers.chunk.counting import WordCounter
 
 A_MILLION: Final = 1_000_000
+MAX_WARNED: Final = 1000
 TEXTS_PER_STEP: Final = 256
 """Texts of one job between two lease checks and progress updates."""
 
@@ -62,11 +63,24 @@ class DocumentEmbedding:
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
         self._batchers: list[Batcher] = []
+        self._warned: set[JobId] = set()
+        """Jobs that have the warning about their embedder."""
 
     async def close(self) -> None:
         """Close the batchers when no job uses them any more; the stack owns the embedders."""
         for batcher in self._batchers:
             await batcher.close()
+
+    def new_trouble(self, space: Space, job_id: JobId) -> str | None:
+        """What is wrong with all vectors of the embedder's server; once per job, None if nothing is known to be."""
+        embedder = self._embedders.for_space(space)
+        trouble = embedder.trouble if isinstance(embedder, TroubleAware) else None
+        if trouble is None or job_id in self._warned:
+            return None
+        if len(self._warned) >= MAX_WARNED:
+            self._warned.clear()
+        self._warned.add(job_id)
+        return trouble
 
     def counter(self, space: Space) -> WordCounter:
         """Counts tokens as the space's embedder does; kept, because it caches words."""
@@ -95,7 +109,8 @@ class DocumentEmbedding:
         """One row per text or image. ``on_progress`` gets the number of finished rows. Requests to a server are
         counted for ``job_id``.
 
-        With ``skipped_images``, an image that cannot be embedded gets a row of zeros, which must not be stored.
+        With ``skipped_images``, an image or a text that the embedder refuses gets a row of zeros, which must not be
+        stored.
         """
         cached = self._for(space)
         parts: list[Matrix] = []

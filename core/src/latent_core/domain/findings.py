@@ -96,11 +96,12 @@ def is_about_the_picture(error: LatentError, *, last_attempt: bool) -> bool:
 
 
 class SkippedImages:
-    """The images that one job skips, by the hash of their bytes, with their errors."""
+    """The images that one job skips, by the hash of their bytes, with their errors; and texts that the embedder refuses."""
 
     def __init__(self, *, last_attempt: bool = False) -> None:
         self._last = last_attempt
         self._causes: dict[str, LatentError] = {}
+        self._texts: dict[str, LatentError] = {}
         self._taken = 0
 
     def take(self, pictures: int) -> None:
@@ -122,6 +123,19 @@ class SkippedImages:
         if not self._taken and len(self._causes) >= PLAINLY:
             raise self._refused()
 
+    def add_text(self, sha256: str, error: LatentError) -> None:
+        """Skip a text. Raises ``error`` when it is not about the text."""
+        if not isinstance(error, _OF_THE_PICTURE):
+            raise error
+        error.__cause__ = error.__context__ = None
+        self._texts[sha256] = error.with_traceback(None)
+
+    def check_texts(self, *, vectors: int) -> None:
+        """At the end of a document with so many vectors: raise the refusal of a text if there are none at all, since then
+        the embedder and not the text may be the cause."""
+        if self._texts and not vectors:
+            raise next(iter(self._texts.values()))
+
     def check(self, *, others: int) -> None:
         """At the end of a document with ``others`` text vectors: raise ``IngestFailed`` when all its images were
         refused, except for a single image, which may be the cause itself."""
@@ -130,11 +144,17 @@ class SkippedImages:
             raise self._refused()
 
     def why(self, sha256: str | None) -> LatentError | None:
-        """Why an image was skipped; None if it was not."""
-        return None if sha256 is None else self._causes.get(sha256)
+        """Why an image or a text was skipped; None if it was not."""
+        if sha256 is None:
+            return None
+        return self._causes.get(sha256) or self._texts.get(sha256)
 
     def __len__(self) -> int:
         return len(self._causes)
+
+    def __bool__(self) -> bool:
+        """Whether anything is skipped."""
+        return bool(self._causes or self._texts)
 
     def __iter__(self) -> Iterator[tuple[str, LatentError]]:
         return iter(self._causes.items())

@@ -21,7 +21,7 @@ from latent_core.db.containers import Container
 from latent_core.db.documents.documents import Attempt, Authorship, LiveGeneration
 from latent_core.db.documents.pages import PageRow
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType, keyword_fields, number
-from latent_core.domain.errors import NotFound, ServiceUnreachable
+from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
 from latent_core.domain.versions import HANDLER, ending, recipe
@@ -40,7 +40,12 @@ from latent_workers.deps import Deps
 from latent_workers.ingest import cleanup
 from latent_workers.ingest.dual_write import stage_dual_write
 from latent_workers.ingest.page_drawing import DrawnPages
-from latent_workers.ingest.skipped_images import kept_of, skipped_images_of, warn_of_skipped_images
+from latent_workers.ingest.skipped_images import (
+    kept_of,
+    skipped_images_of,
+    warn_of_refused_texts,
+    warn_of_skipped_images,
+)
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.registry import DetectedType
 from latent_workers.parse.web.charsets import charset_of
@@ -302,8 +307,12 @@ async def embed(
     )
     skipped_images.check(others=sum(isinstance(piece, str) for piece in pieces))
     counts, vectors = kept_of(skipped_images, parts, vectors)
+    skipped_images.check_texts(vectors=sum(counts))
     addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
     await warn_of_skipped_images(ctx, skipped_images, addressed)
+    await warn_of_refused_texts(ctx, skipped_images, addressed, parts)
+    if (trouble := deps.embedding.new_trouble(container.space, ctx.job.id)) is not None:
+        await ctx.warn(Issue(code=IssueCode.UNAVAILABLE, message=trouble))
 
     async def store() -> None:
         failpoint("ingest.before_vectors")

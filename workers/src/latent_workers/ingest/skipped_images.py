@@ -1,4 +1,4 @@
-"""Pages that are published without an image vector, because their images cannot be embedded."""
+"""Pages and chunks that are published without a vector, because the embedder refuses their images or texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.stage import AddressedChunk
-from latent_core.models.embedding.picture import Piece, StoredImage
+from latent_core.models.embedding.picture import Piece, hash_of
 from latent_core.queue.context import JobContext
 
 NAMED: Final = 20
@@ -30,7 +30,7 @@ def kept_of(
     skipped_images: SkippedImages, parts: Sequence[Sequence[Piece]], vectors: Matrix
 ) -> tuple[list[int], Matrix]:
     """The number of points of each of ``parts``, and the rows to store; a skipped image has none."""
-    if not len(skipped_images):
+    if not skipped_images:
         return [len(part) for part in parts], vectors
     kept = [[not is_skipped(skipped_images, piece) for piece in part] for part in parts]
     mask = np.array([there for own in kept for there in own], dtype=bool)
@@ -38,7 +38,7 @@ def kept_of(
 
 
 def is_skipped(skipped_images: SkippedImages, piece: Piece) -> bool:
-    return isinstance(piece, StoredImage) and skipped_images.why(piece.sha256) is not None
+    return bool(skipped_images) and skipped_images.why(hash_of(piece)) is not None
 
 
 async def warn_of_skipped_images(
@@ -56,6 +56,45 @@ async def warn_of_skipped_images(
             await ctx.warn(skipped_page(draft.place.page, error.message))
     if named > NAMED:
         await ctx.warn(skipped_pages(named - NAMED))
+
+
+async def warn_of_refused_texts(
+    ctx: JobContext,
+    skipped_images: SkippedImages,
+    addressed: Sequence[AddressedChunk],
+    parts: Sequence[Sequence[Piece]],
+) -> None:
+    """Warn of each chunk with a text that the embedder refused, the first ones by name."""
+    named = 0
+    for one, part in zip(addressed, parts, strict=True):
+        if one.chunk.draft.picture is not None or not skipped_images:
+            continue
+        errors = [error for piece in part if (error := skipped_images.why(hash_of(piece)))]
+        if not errors:
+            continue
+        named += 1
+        if named <= NAMED:
+            await ctx.warn(refused_text(one, errors[0].message, whole=len(errors) == len(part)))
+    if named > NAMED:
+        await ctx.warn(
+            Issue(
+                code=IssueCode.INGEST_FAIL,
+                message=f"{named - NAMED} more chunks are found by their words only, for similar reasons",
+                details={"chunks": named - NAMED},
+            )
+        )
+
+
+def refused_text(one: AddressedChunk, cause: str, *, whole: bool) -> Issue:
+    """The warning of one chunk."""
+    draft = one.chunk.draft
+    begin = " ".join(draft.embed_text.split())[:60]
+    lost = "is found by its words only" if whole else "is partly found by its words only"
+    return Issue(
+        code=IssueCode.INGEST_FAIL,
+        message=f"The chunk '{begin}' {lost}, because the embedder refused its text: {cause}; {REMEDY}",
+        details={"cause": cause, "page": draft.place.page, "chunk_no": one.chunk.chunk_no},
+    )
 
 
 def skipped_page(page: int | None, cause: str, **details: str) -> Issue:
@@ -82,7 +121,8 @@ def skipped_image_warnings(pages: int) -> list[Issue]:
     if not pages:
         return []
     message = (
-        f"{pages} pages have no image vector, because their images could not be embedded. They are found by their "
-        "text. When the embedder accepts the images, refresh the container in place"
+        f"{pages} pages have no image vector, because their images could not be embedded (or chunks have none, because "
+        "their texts were refused). They are found by their words. When the embedder accepts them, refresh the container "
+        "in place"
     )
     return [Issue(code=IssueCode.INGEST_FAIL, message=message, details={"pages": pages})]

@@ -36,7 +36,13 @@ from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.port import Points
 from latent_core.wire.refresh import SpaceState
 from latent_workers.deps import Deps
-from latent_workers.ingest.skipped_images import NAMED, is_skipped, skipped_images_of, skipped_page
+from latent_workers.ingest.skipped_images import (
+    NAMED,
+    is_skipped,
+    kept_of,
+    skipped_images_of,
+    skipped_page,
+)
 
 DOCUMENTS_PER_BATCH: Final = 64
 CHUNKS_PER_BATCH: Final = 512
@@ -233,7 +239,13 @@ class SpaceFill:
             stop = start + len(parts[row.chunk_no])
             made[row.chunk_no] = vectors[start:stop]
             start = stop
-            if is_skipped(self.skipped_images, parts[row.chunk_no][0]):
+            own = parts[row.chunk_no]
+            if any(
+                isinstance(piece, str) and is_skipped(self.skipped_images, piece) for piece in own
+            ):
+                _, made[row.chunk_no] = kept_of(self.skipped_images, [own], made[row.chunk_no])
+                self.lost += not len(made[row.chunk_no])
+            elif is_skipped(self.skipped_images, own[0]):
                 text_pieces = self.deps.embedding.pieces(self.space, row.embed_text, None)[:1]
                 stands = row.points and not self.collection_cleared
                 made[row.chunk_no] = await self._vectors(text_pieces) if stands else vectors[:0]

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from latent_core.domain.errors import LatentError, ServiceUnreachable, TimedOut
+from latent_core.domain.errors import InputRefused, LatentError, ServiceUnreachable, TimedOut
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import IN_FLIGHT, MAX_TEXTS, Embedder, RemoteEmbedderLimits
 
@@ -22,6 +22,10 @@ Checkpoint = Callable[[], Awaitable[None]]
 Keep = Callable[[Sequence[int], Matrix], Awaitable[None]]
 """Stores rows as they arrive, with the indices of their texts; also after the call failed, since they are paid for."""
 BYTES_PER_TOKEN: Final = 4
+MAX_REFUSED: Final = 3
+"""Texts of a batch that are refused alone while none is accepted: then the server refuses everything."""
+RefusedTexts = dict[int, LatentError]
+"""Why texts were refused, by their index in the call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -36,6 +40,8 @@ class _EmbedCall:
     missing: int
     checkpoint: Checkpoint | None
     keep: Keep | None
+    refused: RefusedTexts | None
+    """Collects texts that are refused alone; None: the first one fails the call."""
     ready: bool = True
     """False while its checkpoint runs."""
     taken: asyncio.Event = field(default_factory=asyncio.Event)
@@ -48,6 +54,13 @@ class _EmbedCall:
         self.missing -= len(indices)
         if self.missing == 0:
             self.done.set_result(None)
+
+    def refuse(self, index: int, error: LatentError) -> None:
+        if self.refused is None:
+            self.fail(error)
+            return
+        self.refused[index] = error
+        self.receive([index], np.zeros((1, self.rows.shape[1]), np.float32))
 
     def fail(self, error: BaseException) -> None:
         self.waiting.clear()
@@ -72,6 +85,19 @@ class _TextBatch:
         """Put the texts back in line, in their old order."""
         for caller, indices in self.parts.items():
             caller.waiting.extendleft(reversed(indices))
+
+    def halves(self) -> tuple[_TextBatch, _TextBatch]:
+        """Two batches with half of the texts each, without those whose call has failed."""
+        texts = [
+            (caller, index)
+            for caller, indices in self.parts.items()
+            for index in indices
+            if not caller.done.done()
+        ]
+        made = _TextBatch(), _TextBatch()
+        for place, (caller, index) in enumerate(texts):
+            made[place * 2 >= len(texts)].add(caller, index)
+        return made
 
     def alone(self) -> Iterator[_TextBatch]:
         """One batch per caller that still waits."""
@@ -122,16 +148,18 @@ class Batcher:
         texts: Sequence[str],
         checkpoint: Checkpoint | None = None,
         keep: Keep | None = None,
+        refused: RefusedTexts | None = None,
     ) -> Matrix:
         """One row per text, in order. ``checkpoint`` is awaited between two batches with texts of this call;
         an error of it ends the call. A permanent error of the embedder reaches only the callers whose texts
-        cause it, a transient one all callers of the batch."""
+        cause it, a transient one all callers of the batch. With ``refused``, a text that the embedder refuses alone
+        is collected there; its row is zeros."""
         if not texts:
             return np.empty((0, self.embedder.model.dims), np.float32)
         async with self._admission:
             if self._closed:
                 raise ServiceUnreachable("the embedder is closed: the process is ending")
-            caller = self._caller(texts, checkpoint, keep)
+            caller = self._caller(texts, checkpoint, keep, refused)
             self._callers.append(caller)
             self._wake()
             try:
@@ -144,13 +172,17 @@ class Batcher:
         return caller.rows
 
     def _caller(
-        self, texts: Sequence[str], checkpoint: Checkpoint | None, keep: Keep | None
+        self,
+        texts: Sequence[str],
+        checkpoint: Checkpoint | None,
+        keep: Keep | None,
+        refused: RefusedTexts | None,
     ) -> _EmbedCall:
         window = self.embedder.model.window
         tokens = [min(window, _bytes(text) // BYTES_PER_TOKEN + 1) for text in texts]
         order = sorted(range(len(texts)), key=lambda index: (-tokens[index], index))
         rows = np.empty((len(texts), self.embedder.model.dims), np.float32)
-        return _EmbedCall(texts, tokens, rows, deque(order), len(texts), checkpoint, keep)
+        return _EmbedCall(texts, tokens, rows, deque(order), len(texts), checkpoint, keep, refused)
 
     async def _see_through(self, caller: _EmbedCall) -> None:
         while caller.checkpoint and caller.waiting:
@@ -244,12 +276,40 @@ class Batcher:
         error = await self._attempt(batch)
         if error is None:
             return
+        if isinstance(error, InputRefused):
+            await self._isolate(batch, error)
+            return
         if error.transient or len(batch.parts) == 1:
             self._fail(batch, error)
             return
         for own in batch.alone():
             if own_error := await self._attempt(own):
                 self._fail(own, own_error)
+
+    async def _isolate(self, batch: _TextBatch, error: LatentError) -> None:
+        """Find the refused texts of a batch by halving it: the others succeed."""
+        waiting, accepted, refused = deque([(batch, error)]), False, 0
+        while waiting:
+            part, error = waiting.popleft()
+            if part.texts == 1:
+                ((caller, (index,)),) = part.parts.items()
+                caller.refuse(index, error.copied())
+                refused += 1
+                if refused >= MAX_REFUSED and not accepted:
+                    for rest, _ in waiting:
+                        self._fail(rest, error)
+                    return
+                continue
+            for half in part.halves():
+                if not half.texts:
+                    continue
+                again = await self._attempt(half)
+                if again is None:
+                    accepted = True
+                elif isinstance(again, InputRefused):
+                    waiting.appendleft((half, again))
+                else:
+                    self._fail(half, again)
 
     async def _attempt(self, batch: _TextBatch) -> LatentError | None:
         """Embed a batch and hand out its rows; returns the error, if any."""

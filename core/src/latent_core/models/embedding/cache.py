@@ -14,12 +14,12 @@ from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import SkippedImages
-from latent_core.domain.ids import Sha256, content_hash
+from latent_core.domain.ids import Sha256
 from latent_core.domain.vector_types import Matrix, Vector
-from latent_core.models.embedding.batcher import Batcher, Checkpoint
+from latent_core.models.embedding.batcher import Batcher, Checkpoint, RefusedTexts
 from latent_core.models.embedding.claims import EmbeddingClaims
 from latent_core.models.embedding.in_flight import InFlight
-from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage
+from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage, hash_of
 from latent_core.models.embedding.port import TokenMetered, images_a_request
 from latent_core.runtime.tasks import all_or_first_failure
 
@@ -36,7 +36,7 @@ PICTURES_AT_ONCE: Final = 16
 
 class EmbeddingBatch(NamedTuple):
     matrix: Matrix
-    """One row per text or picture, in order; zeros for a skipped picture."""
+    """One row per text or picture, in order; zeros for a skipped one."""
     hits: int
     """Texts and pictures found in the cache."""
     tokens: int = 0
@@ -69,7 +69,7 @@ class CachedEmbedding:
         skipped_images: SkippedImages | None = None,
     ) -> EmbeddingBatch:
         """``checkpoint`` as for ``Batcher.embed``, also between steps and before pictures are sent. ``skipped_images``
-        counts embedded pictures and collects failed ones; without it a failed picture ends the call."""
+        counts embedded pictures and collects failed ones, and refused texts; without it each of them ends the call."""
         rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
         hits = tokens = 0
         for start in range(0, len(pieces), TEXTS_PER_STEP):
@@ -88,7 +88,7 @@ class CachedEmbedding:
         skipped_images: SkippedImages | None,
     ) -> EmbeddingBatch:
         """Texts that a concurrent call embeds are not requested again: they count as hits."""
-        hashes = [_hash(piece) for piece in pieces]
+        hashes = [hash_of(piece) for piece in pieces]
         distinct = dict(zip(hashes, pieces, strict=True))
         vectors: dict[Sha256, Vector] = {}
         hits = tokens = 0
@@ -163,8 +163,13 @@ class CachedEmbedding:
             async def keep(indices: Sequence[int], rows: Matrix) -> None:
                 await self._kept([texts_by_hash[index] for index in indices], rows)
 
-            made = await self._batcher.embed(list(texts.values()), checkpoint, keep)
-            vectors.update(zip(texts_by_hash, made, strict=True))
+            refused: RefusedTexts | None = None if skipped_images is None else {}
+            made = await self._batcher.embed(list(texts.values()), checkpoint, keep, refused)
+            for index, hash_ in enumerate(texts_by_hash):
+                if not refused or index not in refused:
+                    vectors[hash_] = made[index]
+                elif skipped_images is not None:
+                    skipped_images.add_text(hash_, refused[index])
         seen = await self._pictures(pictures, checkpoint, skipped_images)
         vectors |= seen
         tokens = self._tokens(list(texts.values()), len(seen))
@@ -232,8 +237,3 @@ class CachedEmbedding:
         async with self._db.single() as conn:
             await embedding_cache.insert(conn, self._space, hashes, made)
         return dict(zip(hashes, made, strict=True))
-
-
-def _hash(piece: Piece) -> Sha256:
-    """The bytes of a text are never those of a picture, so their hashes differ."""
-    return piece.sha256 if isinstance(piece, StoredImage) else content_hash(piece)

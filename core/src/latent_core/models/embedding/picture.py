@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.ids import Sha256
+from latent_core.domain.ids import Sha256, content_hash
 from latent_core.models.embedding.port import EmbeddingModel, Tokenizer
 
 _NEAR: Final = 0.5
@@ -81,6 +81,13 @@ class StoredImage:
 
 Piece = str | StoredImage
 """The input of one vector."""
+
+
+def hash_of(piece: Piece) -> Sha256:
+    """The bytes of a text are never those of a picture, so their hashes differ."""
+    return piece.sha256 if isinstance(piece, StoredImage) else content_hash(piece)
+
+
 ReadPicture = Callable[[StoredImage], Awaitable[bytes]]
 
 

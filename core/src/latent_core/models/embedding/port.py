@@ -83,6 +83,16 @@ class UnreachableAware(Protocol):
 
 
 @runtime_checkable
+class TroubleAware(Protocol):
+    """An embedder that notices what its server does wrong without an error."""
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with all vectors, and what to do; None if nothing is known to be."""
+        ...
+
+
+@runtime_checkable
 class RemoteEmbedderLimits(Protocol):
     """An embedder that sends texts to a server."""
 
