@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.registry import TEXTS_PER_MINUTE
-from latent_core.settings import Settings
+from latent_core.models.rerank.resolve import Rerankers
 from tests.support import REPOSITORY
 from tests.support.doc_examples.checks import page_problems
-from tests.support.doc_examples.data import embedders_in
+from tests.support.doc_examples.data import EmbedderExample, embedders_in
 from tests.support.doc_examples.extras import extra_problems
 from tests.support.doc_examples.pages import Page, all_pages, read_page
 
@@ -58,27 +58,37 @@ EMBEDDINGS = list(
 
 
 @pytest.mark.parametrize(
-    ("settings", "manifest"), EMBEDDINGS, ids=[manifest.embedder for _, manifest in EMBEDDINGS]
+    "example", EMBEDDINGS, ids=[f"{n}-{one.manifest.embedder}" for n, one in enumerate(EMBEDDINGS)]
 )
 async def test_an_example_of_an_embedder_is_complete(
-    settings: Settings, manifest: Manifest, tmp_path: Path
+    example: EmbedderExample, tmp_path: Path
 ) -> None:
-    registry = EmbedderRegistry(settings, tmp_path)
+    settings, manifest = example.settings_in(tmp_path), example.manifest
+    registry, rerankers = EmbedderRegistry(settings, tmp_path), Rerankers.of(settings)
     try:
         assert registry.lacking(manifest.embedder) is None
-        model = registry.for_space(registry.model_of(manifest)).model
-        assert (model.embedder, model.dims) == (manifest.embedder, manifest.dims)
+        known = manifest if manifest.dims else manifest.model_copy(update={"dims": 8})
+        model = registry.for_space(registry.model_of(known)).model
+        assert model.embedder == manifest.embedder
         assert model.reads_images is ("image" in manifest.modalities)
+        provider = manifest.retrieval.rerank.provider
+        assert provider == "none" or rerankers.offered(provider)
         rate = registry.rate_of(manifest.embedder)
         assert rate is None or rate[0] > TEXTS_PER_MINUTE
     finally:
         await registry.close()
+        await rerankers.close()
 
 
-def test_the_examples_of_embedders_cover_all_dialects_and_servers() -> None:
-    names = {manifest.embedder.partition("/")[0] for _, manifest in EMBEDDINGS}
-    assert names == {"openai", "nomic", "vllm", "jina"}
-    assert len(EMBEDDINGS) == 7
+def test_the_examples_of_embedders_cover_all_kinds(tmp_path: Path) -> None:
+    kinds = set()
+    for example in EMBEDDINGS:
+        registry = EmbedderRegistry(example.settings_in(tmp_path), tmp_path)
+        found = registry.of_provider(example.manifest.embedder)
+        assert found is not None
+        kinds.add(found.provider.kind)
+    assert kinds == set(Kind) - {Kind.ANTHROPIC}
+    assert sum(example.providers is None for example in EMBEDDINGS) == 1
 
 
 def block(language: str, *lines: str) -> str:

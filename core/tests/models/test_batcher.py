@@ -412,7 +412,7 @@ class TestRefusedTexts:
             await bad
         assert (await good).any(axis=1).all()
 
-    async def test_a_server_that_refuses_everything_is_not_asked_for_each_text(
+    async def test_a_server_that_refuses_everything_gets_no_request_for_each_text(
         self, recorder: Recorder, batcher: Batcher
     ) -> None:
         recorder.failure = refusing("text", InputRefused("no"))

@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
+from latent_core.models.providers.registry import Providers
 from latent_core.runtime.data_directory import DataDirectory
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
 from latent_core.runtime.stop import StopSignal, stop_signals
@@ -182,7 +183,8 @@ async def serve(
     """
     log_file = LogFile() if settings.addresses_missing else None
     shown = logging.WARNING if quiet and log_file is not None else logging.NOTSET
-    set_up_logs(settings.log_format, own=secrets_in(settings), shown=shown, file=log_file)
+    own = [*secrets_in(settings), *Providers.of(settings).secrets()]
+    set_up_logs(settings.log_format, own=own, shown=shown, file=log_file)
     warn_of_unknown_variables()
     forget_secrets(Settings)
     if companion is None:

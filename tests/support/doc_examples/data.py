@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -14,6 +16,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.golden import parse_golden
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.manifest.yaml_reader import read_manifest
+from latent_core.models.providers.entry import ProvidersFile, read_providers
 from latent_core.settings import Settings, setting_names, unknown_variables
 from tests.support import REPOSITORY
 from tests.support.doc_examples.pages import Example
@@ -72,6 +75,12 @@ def yaml_problems(text: str) -> list[str]:
         return [f"not YAML: {error}"]
     if not isinstance(data, dict):
         return ["neither a manifest nor a file of compose"]
+    if is_providers(text):
+        try:
+            ProvidersFile.model_validate(data)
+        except ValidationError as error:
+            return [f"{one['loc']}: {one['msg']}" for one in error.errors()]
+        return []
     if "services" in data:
         return [f"there is no service {name}" for name in data["services"] if not _is_service(name)]
     whole = text if "id" in data else f"id: example\nname: Example\n{text}"
@@ -100,11 +109,38 @@ def json_problems(text: str) -> list[str]:
     return []
 
 
-def embedders_in(blocks: Iterable[Example]) -> Iterator[tuple[Settings, Manifest]]:
-    """Pairs of settings and the manifest that follows them."""
-    settings: Settings | None = None
+@dataclass(frozen=True, slots=True)
+class EmbedderExample:
+    """A manifest with the settings or the file of providers before it."""
+
+    manifest: Manifest
+    settings: Settings
+    providers: str | None = None
+
+    def settings_in(self, folder: Path) -> Settings:
+        """The settings, with the file in ``folder`` and a key in each file that it names."""
+        if self.providers is None:
+            return self.settings
+        file = folder / "providers.yaml"
+        file.write_text(self.providers, encoding="utf-8")
+        for entry in read_providers(file):
+            if entry.key_file is not None:
+                entry.key_file.parent.mkdir(exist_ok=True)
+                entry.key_file.write_text("a-key", encoding="utf-8")
+        return self.settings.model_copy(update={"providers": file})
+
+
+def embedders_in(blocks: Iterable[Example]) -> Iterator[EmbedderExample]:
+    """Manifests that follow settings or a file of providers."""
+    settings, providers = Settings(_env_file=None), None
     for block in blocks:
         if block.language == "env":
-            settings = read_settings(block.text)
-        elif block.language == "yaml" and settings is not None:
-            yield settings, read_manifest(block.text)
+            settings, providers = read_settings(block.text), None
+        elif block.language == "yaml" and is_providers(block.text):
+            settings, providers = Settings(_env_file=None), block.text
+        elif block.language == "yaml":
+            yield EmbedderExample(read_manifest(block.text), settings, providers)
+
+
+def is_providers(text: str) -> bool:
+    return text.startswith("providers:")

@@ -11,6 +11,7 @@ from typing import Final
 
 from latent_core.db.spaces import spaces
 from latent_core.domain.errors import Invalid
+from latent_core.models.providers.registry import Providers
 from latent_core.queue.runner import Runner, counting
 from latent_core.readiness import Readiness
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
@@ -103,7 +104,8 @@ async def run(settings: Settings) -> None:
         raise Invalid(
             f"a separate worker needs all three servers. Missing: {missing}. 'latent up' needs none of them"
         )
-    set_up_logs(settings.log_format, own=secrets_in(settings))
+    own = [*secrets_in(settings), *Providers.of(settings).secrets()]
+    set_up_logs(settings.log_format, own=own)
     warn_of_unknown_variables()
     forget_secrets(Settings)
     with stop_signals() as stop:

@@ -16,6 +16,8 @@ from latent_core.domain.errors import TimedOut
 from latent_core.domain.findings import ContainerReport, DoctorReport, StoreDifference
 from latent_core.domain.token import Scope
 from latent_core.ingest.delete import LEASES_TO_COLLECT
+from latent_core.models.providers.facts import state_of
+from latent_core.stack import Stack
 from latent_core.wire.doctor import DoctorAnswer, DoctorBody
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
@@ -81,6 +83,7 @@ async def _examined(
     report = await examined.examine(container_ids)
     await _compare_files(shared, report, whole=container_ids is None)
     await _note_embedders(shared, report)
+    report.notes += await _provider_notes(stack, report)
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,
@@ -109,6 +112,23 @@ async def _note_embedders(shared: Gateway, report: DoctorReport) -> None:
                 message=f"{missing}. Until then searches use keywords only",
             )
             report.containers[container_id].notes.append(note)
+
+
+async def _provider_notes(stack: Stack, report: DoctorReport) -> list[StoreDifference]:
+    """Providers that containers of the report or the file of providers name, and that cannot be used."""
+    async with stack.db.transaction() as conn:
+        examined = await containers.find(conn, list(report.containers))
+    names = [c.space.embedder for c in examined.values()]
+    names += [c.manifest.retrieval.rerank.provider for c in examined.values()]
+    providers = stack.embedders.providers
+    found = {used.provider.name: used.provider for name in names if (used := providers.find(name))}
+    found |= {one.name: one for one in providers if one.from_file}
+    states = await asyncio.gather(*(state_of(provider) for provider in found.values()))
+    return [
+        StoreDifference(kind="provider", object=name, message=state)
+        for name, state in zip(found, states, strict=True)
+        if state is not None
+    ]
 
 
 async def _compare_files(shared: Gateway, report: DoctorReport, *, whole: bool) -> None:

@@ -9,7 +9,12 @@ from typing import Any, Final
 
 import orjson
 
-from latent_core.domain.errors import Invalid, LatentError
+from latent_core.domain.errors import (
+    Invalid,
+    LatentError,
+    ServiceUnreachable,
+    UpstreamTimeout,
+)
 from latent_core.models.http.address import below_root, in_version_1, parsed_address
 from latent_core.models.http.client import ModelHttpClient, ModelServer
 from latent_core.models.providers.entry import Kind
@@ -17,6 +22,7 @@ from latent_core.models.providers.registry import Provider
 from latent_core.telemetry.redaction import OwnKey
 
 SECONDS: Final = 10.0
+STATE_SECONDS: Final = 5.0
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of a list of models, or of one with its vocabulary."""
 SPECIAL_TOKENS: Final = 2
@@ -136,10 +142,26 @@ def _without_special(window: int) -> int:
     return max(1, window - SPECIAL_TOKENS)
 
 
-async def reachable(provider: Provider) -> str | None:
-    """Why a provider cannot be reached; None if anything answers at its address."""
+async def state_of(provider: Provider) -> str | None:
+    """Why a provider cannot be used: a setting is missing, or nothing answers at its address; None if anything does, even
+    a refusal. No key is sent and nothing is embedded."""
+    if (missing := provider.missing()) is not None:
+        return f"the provider '{provider.name}' {missing}"
+    base = parsed_address(provider.base_url or "", provider.address_setting)
+    server = ModelServer(
+        name=f"the provider '{provider.name}' at {base.host}",
+        url=base,
+        key=OwnKey(None, provider.key_setting),
+        refused=lambda status, text: Invalid(text, upstream_status=status),
+        too_long=lambda limit: Invalid(f"it sends more than {limit} bytes"),
+    )
+    client = ModelHttpClient(server, connections=1, seconds=STATE_SECONDS)
     try:
-        await server_facts(provider, "")
-    except LatentError as exc:
+        await client.get_json(max_bytes=MAX_BYTES)
+    except (ServiceUnreachable, UpstreamTimeout) as exc:
         return exc.message
+    except LatentError:
+        return None
+    finally:
+        await client.close()
     return None

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -54,6 +55,8 @@ class Provider:
     rate_setting: str = "LLC_EMBED_RATE_LIMIT_PER_MIN"
     window_setting: str = "LLC_EMBED_WINDOW"
     needs_key: bool = False
+    from_file: bool = False
+    """Whether it is an entry of LLC_PROVIDERS."""
 
     def missing(self) -> str | None:
         """What has to be set before a model of the provider can be used, after the model's name in a message; None when
@@ -116,8 +119,17 @@ class Providers:
         entries = read_providers(settings.providers) if settings.providers is not None else ()
         return cls([*_of_settings(settings), *(_of_entry(entry, settings) for entry in entries)])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Provider]:
         return iter(self._by_name.values())
+
+    def secrets(self) -> list[SecretStr]:
+        """All keys that can be read, to keep them out of logs."""
+        found: list[SecretStr] = []
+        for provider in self:
+            with suppress(Misconfigured):
+                if (secret := provider.secret()) is not None:
+                    found.append(secret)
+        return found
 
     def find(self, name: str) -> ProviderModel | None:
         """The provider and the model that ``<provider>/<model>`` names; None if ``name`` names no model of a provider.
@@ -193,4 +205,5 @@ def _of_entry(entry: ProviderEntry, settings: Settings) -> Provider:
         rate_setting=f"rate {named}",
         window_setting=f"window {named}",
         needs_key=entry.base_url is None and entry.kind is not Kind.OLLAMA,
+        from_file=True,
     )
