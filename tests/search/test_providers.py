@@ -1,0 +1,122 @@
+"""Providers of a running installation: containers by their names, and what is said when one cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from latent_client import AsyncClient
+from latent_core.domain.errors import Invalid, Unavailable
+from latent_core.domain.job import JobState
+from latent_core.domain.manifest.model import Manifest
+from latent_core.models.providers.entry import Kind
+from latent_core.wire.search import SearchRequest
+from tests.support.harness.installation import Installation
+from tests.support.servers.provider_server import MODEL, ProviderServer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+KEY: Final = "sk-of-a-provider-that-no-log-shows"
+DIMS: Final = 48
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def server() -> AsyncIterator[ProviderServer]:
+    async with ProviderServer(Kind.COHERE, dims=DIMS, key=KEY) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def installation(install_root: Path, server: ProviderServer) -> AsyncIterator[Installation]:
+    folder = install_root / "providers"
+    folder.mkdir()
+    (folder / "key").write_text(KEY, encoding="utf-8")
+    file = folder / "providers.yaml"
+    file.write_text(
+        "providers:\n"
+        f"- {{name: work, kind: cohere, base_url: '{server.base_url}/v1', key_file: key, price: 100}}\n"
+        "- {name: away, kind: ollama, base_url: 'http://127.0.0.1:1'}\n"
+        "- {name: keyless, kind: voyage, key_file: none}\n",
+        encoding="utf-8",
+    )
+    one = Installation(folder, {"LLC_PROVIDERS": str(file)})
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(installation: Installation) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(installation.url, installation.token) as client:
+        yield client
+
+
+async def test_a_container_of_a_provider_is_created_without_dims_filled_and_searched(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    await client.create(Manifest(id="papers", name="Papers", embedder=f"work/{MODEL}"))
+    described = await client.describe("papers")
+    assert described.embedder == {"embedder": f"work/{MODEL}", "version": "1", "dims": DIMS}
+    file = tmp_path / "gulls.txt"
+    file.write_text("Gulls follow the boats into the harbour.", encoding="utf-8")
+    upload = await client.upload("papers", file)
+    added = await client.add("papers", file_ref=upload.file_ref)
+    (job,) = await client.wait([added.job_id], timeout_seconds=120)
+    assert job.state is JobState.DONE, job.cause
+    found = await client.search(
+        SearchRequest(containers=["papers"], query="boats in the harbour", mode="semantic", top_k=3)
+    )
+    assert found.hits
+    usage = (await client.describe("papers")).embedder["usage"]
+    assert usage["cost"] == pytest.approx(usage["tokens"] / 10_000)
+
+
+async def test_what_cannot_be_created_is_refused_by_name(client: AsyncClient) -> None:
+    for embedder, error, words in (
+        ("wrok/m", Invalid, "did you mean 'work/m'"),
+        ("away/m", Unavailable, "refuses connections.*Set dims"),
+        ("keyless/m", Unavailable, "key_file of the provider 'keyless'"),
+    ):
+        with pytest.raises(error, match=words):
+            await client.create(Manifest(id="refused", name="Refused", embedder=embedder))
+    await client.create(Manifest(id="later", name="Later", embedder="away/m", dims=8))
+
+
+async def test_doctor_names_providers_that_cannot_be_used(
+    installation: Installation, client: AsyncClient
+) -> None:
+    report = await client.doctor()
+    notes = {note.object: note.message for note in report.notes if note.kind == "provider"}
+    assert set(notes) == {"away", "keyless"}
+    assert "refuses connections" in notes["away"]
+    assert "cannot be read" in notes["keyless"]
+    code, out, err = await installation.cli("doctor")
+    assert "provider away" in out, err
+    assert code == 0
+
+
+async def test_no_key_is_shown_anywhere(
+    installation: Installation, server: ProviderServer, client: AsyncClient
+) -> None:
+    server.key = "another"
+    try:
+        found = await client.search(
+            SearchRequest(containers=["papers"], query="a new question", mode="semantic", top_k=3)
+        )
+        assert "key_file of the provider 'work'" in " ".join(
+            issue.message for issue in found.issues
+        )
+    finally:
+        server.key = KEY
+    async with httpx.AsyncClient(base_url=installation.url) as http:
+        shown = (await http.get("/readyz")).text
+    code, out, err = await installation.cli("config")
+    assert code == 0, err
+    logs = "".join(file.read_text("utf-8") for file in installation.folder.rglob("*.log"))
+    assert KEY not in f"{shown}{out}{err}{found.issues}{logs}"
