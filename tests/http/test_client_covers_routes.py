@@ -40,6 +40,7 @@ ALIASES: Final = {"POST /v1/search": "POST /v1/containers/search"}
 
 Call = Callable[[AsyncClient, Path], Awaitable[Any] | AsyncIterator[Any]]
 CALLS: Final[dict[str, Call]] = {
+    "POST /v1/admin/sign-in-link": lambda c, _: c.sign_in_link(),
     "GET /v1/containers/list": lambda c, _: c.containers(),
     "GET /v1/containers/describe": lambda c, _: c.describe("art"),
     "POST /v1/containers": lambda c, _: c.create(Manifest(id="art", name="Art")),
