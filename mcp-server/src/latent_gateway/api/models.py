@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 
 from latent_core.db.spaces import spaces
 from latent_core.domain.manifest.model import is_installable
-from latent_core.models.store.record import InstalledModel
+from latent_core.models.store.record import InstalledModel, base_version
 from latent_core.wire.models import InstalledModelView, MissingModel, ModelList, ModelUse
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
@@ -55,5 +55,10 @@ def _view(
         precision=model.precision,
         bytes=model.size,
         added_at=model.added_at,
-        used_by=by_version.get((model.name, model.version), []),
+        used_by=[
+            use
+            for (name, version), uses in by_version.items()
+            if name == model.name and base_version(version) == model.version
+            for use in uses
+        ],
     )

@@ -44,10 +44,15 @@ class InstalledEmbedders:
         found = self.find(name, version)
         if found is not None and missing is None:
             return found
-        near = difflib.get_close_matches(name, [*others, *self._names()], n=1)
-        if found is None and version is None and near and near[0] != name:
-            missing = f"embedder '{name}' is not known; did you mean '{near[0]}'? If it is a model of a hub: {self._remedy(name, None)}"
+        if found is None and version is None and name not in KNOWN:
+            missing = f"{missing}; {self._hint(name, list(others))}"
         raise Invalid(missing or f"the embedder {name} cannot be opened")
+
+    def _hint(self, name: str, others: list[str]) -> str:
+        near = difflib.get_close_matches(name, [*others, *self._names()], n=1)
+        if near:
+            return f"did you mean '{near[0]}'?"
+        return f"known are {', '.join([*others, 'local:<folder>', '<provider>/<model>'])}"
 
     def local_model(self, model: InstalledModel, dims: int | None) -> LocalModel:
         """The model, not loaded yet. ``dims`` keeps the first dimensions only."""

@@ -119,11 +119,7 @@ class EmbedderRegistry:
     def _of_manifest(self, manifest: Manifest) -> LocalEmbedder:
         name = manifest.embedder
         if is_installable(name):
-            known = [
-                *_BUILT_IN,
-                multilingual.VARIANT.embedder,
-                *(provider.name for provider in self.providers),
-            ]
+            known = [*_BUILT_IN, multilingual.VARIANT.embedder]
             found = self._installed.opened(name, manifest.embedder_version, known)
             return self._open_installed(found, manifest.dims)
         return self._open_local(name)

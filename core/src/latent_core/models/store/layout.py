@@ -25,6 +25,7 @@ from latent_core.models.store.record import (
     VERSION,
     InstalledModel,
     ModelFile,
+    base_version,
     name_of,
     parse_record,
 )
@@ -98,6 +99,7 @@ class ModelStore:
 
     def of_version(self, version: str) -> InstalledModel | None:
         """The model of a version such as ``nomic-ai/nomic-embed-text-v1.5@0123456789ab``."""
+        version = base_version(version)
         folder = self._folder_of(version)
         try:
             model = read_record(folder) if folder is not None else None
@@ -111,7 +113,7 @@ class ModelStore:
         return folder is not None and (folder / RECORD_FILE).is_file()
 
     def _folder_of(self, version: str) -> Path | None:
-        parts = VERSION.fullmatch(version)
+        parts = VERSION.fullmatch(base_version(version))
         return self.root / f"{name_of(parts['hub_id'])}@{parts['rest']}" if parts else None
 
     def find(self, text: str) -> InstalledModel:
@@ -143,7 +145,8 @@ class ModelStore:
     def locked(self, name: str, seconds: float, on_wait: OnWait | None = None) -> Iterator[None]:
         """Hold the lock of ``name``; ``TimedOut`` if another process keeps it for ``seconds``."""
         with disk_errors(self.root):
-            self.root.mkdir(PRIVATE, parents=True, exist_ok=True)
+            self.root.parent.mkdir(PRIVATE, parents=True, exist_ok=True)  # the data directory
+            self.root.mkdir(PRIVATE, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             lock = os.open(self.root / f"{LOCK}{name}", flags, 0o600)
         try:

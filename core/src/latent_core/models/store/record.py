@@ -19,6 +19,7 @@ MAX_FILES: Final = 64
 MAX_PATH_BYTES: Final = 100
 """A name of a tar archive without extensions."""
 FULL_PRECISION: Final = frozenset({"fp32", "fp16", "bf16"})
+WITH_IMAGES: Final = "+images"
 REVISION_SHOWN: Final = 12
 """Characters of a revision in names of folders and versions."""
 HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -138,9 +139,14 @@ def reference_of(name: str, revision: str) -> str:
     return f"{name}@{revision[:REVISION_SHOWN]}"
 
 
+def base_version(version: str) -> str:
+    """The version of a model, from that of vectors: those of models that read pictures say so at their end."""
+    return version.removesuffix(WITH_IMAGES)
+
+
 def add_command(version: str) -> str:
     """The command that installs the model of a version such as ``acme/tiny@0123456789ab+int8``."""
-    source, plus, precision = version.partition("+")
+    source, plus, precision = base_version(version).partition("+")
     return f"latent models add {source}" + (f" --precision {precision}" if plus else "")
 
 

@@ -1,0 +1,140 @@
+"""``embedder: <name>`` means an installed model: which one, and what is said if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from latent_core.domain.errors import Invalid, Misconfigured
+from latent_core.domain.manifest.model import Manifest, is_installable, is_local
+from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
+from latent_core.models.store.add import Adder, AddLimits, FolderReader
+from latent_core.models.store.hub import HubAddress
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel
+from latent_core.settings import Settings
+from tests.support.servers.model_hub import ModelHub
+from tests.support.tiny_model import DIMS, tiny_repository
+
+ID: Final = "acme/Tiny-Embed"
+NAME: Final = "tiny-embed"
+READER: Final = FolderReader(
+    files_needed, lambda folder, found: describe(folder, ModelPrecision(found) if found else None)
+)
+LIMITS: Final = AddLimits(max_bytes=10**9, min_free_bytes=0, wait_seconds=30)
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[ModelHub]:
+    with ModelHub() as running:
+        running.publish(ID, tiny_repository(seed=1), ref="old")
+        running.publish(ID, tiny_repository(seed=2))
+        yield running
+
+
+@pytest.fixture
+def embedders(tmp_path: Path) -> EmbedderRegistry:
+    return EmbedderRegistry(Settings(_env_file=None), tmp_path, threads=1)
+
+
+def add(hub: ModelHub, store: ModelStore, reference: str = ID) -> InstalledModel:
+    adder = Adder(store, HubAddress(hub.url), READER, LIMITS, lambda _path, _done, _total: None)
+    return adder.add(reference).model
+
+
+def manifest(**given: Any) -> Manifest:
+    return Manifest(id="c", name="C", **{"embedder": NAME} | given)
+
+
+async def test_a_new_container_gets_the_newest_revision_and_each_space_keeps_its_own(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    old = add(hub, embedders.store, f"{ID}@old")
+    first = embedders.model_of(manifest())
+    new = add(hub, embedders.store)
+    second = embedders.model_of(manifest())
+    assert (first.version, second.version) == (old.version, new.version)
+    assert embedders.model_of(manifest(embedder_version=old.version)) == first
+    vectors = [await embedders.for_space(model).embed_query("lamp") for model in (first, second)]
+    assert [vector.shape for vector in vectors] == [(DIMS,), (DIMS,)]
+    assert not np.allclose(*vectors)
+    assert embedders.for_space(first) is embedders.for_space(first)
+    await embedders.close()
+
+
+async def test_a_model_that_is_removed_is_missing_at_once_and_there_again_when_it_is_added(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    model = add(hub, embedders.store)
+    space = embedders.model_of(manifest())
+    await embedders.for_space(space).embed_query("lamp")
+    embedders.store.remove(model)
+    command = f"latent models add {model.version}"
+    with pytest.raises(Misconfigured, match=f"{NAME} is not installed on this machine: {command}"):
+        embedders.for_space(space)
+    assert command in (embedders.lacking(NAME, space.version) or "")
+    add(hub, embedders.store, model.version)
+    assert embedders.lacking(NAME, space.version) is None
+    assert (await embedders.for_space(space).embed_query("lamp")).shape == (DIMS,)
+    await embedders.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nomic-embed-text-v1.5", r"latent models add nomic-ai/nomic-embed-text-v1\.5$"),
+        ("lokal", "latent models add <owner>/lokal; did you mean 'local'"),
+        ("tiny-embd", "did you mean 'tiny-embed'"),
+        ("word2vec", "latent models add <owner>/word2vec; known are local, local-int8"),
+    ],
+)
+def test_a_container_with_a_model_that_is_not_installed_is_refused_with_the_command(
+    hub: ModelHub, embedders: EmbedderRegistry, name: str, message: str
+) -> None:
+    add(hub, embedders.store)
+    with pytest.raises(Invalid, match=message):
+        embedders.model_of(manifest(embedder=name))
+
+
+def test_a_pinned_revision_that_is_not_installed_is_refused_with_its_command(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    add(hub, embedders.store)
+    pinned = f"{ID}@0123456789ab+int8"
+    with pytest.raises(Invalid, match=f"latent models add {ID}@0123456789ab --precision int8"):
+        embedders.model_of(manifest(embedder_version=pinned))
+
+
+def test_a_version_from_elsewhere_opens_nothing_outside_of_the_folder_of_models(
+    hub: ModelHub, embedders: EmbedderRegistry, tmp_path: Path
+) -> None:
+    """Archives bring versions with them."""
+    add(hub, embedders.store)
+    (tmp_path.parent / "model.json").write_text("{}")
+    for version in ("a/..@../..", f"../{NAME}@x", f"{ID}@0123456789ab+../..", "", "@"):
+        assert embedders.store.of_version(version) is None
+        assert not embedders.store.has(version)
+        assert embedders.lacking(NAME, version) is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "installable", "local"),
+    [
+        ("tiny-embed", True, True),
+        ("local", False, True),
+        ("local-multilingual", False, True),
+        ("local:/models/mine", False, True),
+        ("nomic-embed-multimodal-7b", False, False),
+        ("nomic/nomic-embed-text-v1.5", False, False),
+        ("Tiny", False, False),
+    ],
+)
+def test_only_a_bare_name_means_an_installed_model(
+    name: str, installable: bool, local: bool
+) -> None:
+    assert (is_installable(name), is_local(name)) == (installable, local)
