@@ -574,7 +574,7 @@ class TestNames:
         ("manifest", "expected"),
         [
             ({"embedder": "locale"}, "did you mean 'local'"),
-            ({"embedder": "word2vec"}, "known are"),
+            ({"embedder": "word2vec"}, "latent models add"),
             ({"embedder": "openai/"}, "known are"),
             ({"embedder": "openai/model"}, "dims"),
             ({"dims": 768}, "768.*384"),

@@ -19,10 +19,14 @@ from latent_core.domain.errors import (
     Misconfigured,
     ServiceUnreachable,
     UpstreamError,
+    UpstreamTimeout,
 )
 from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.api.dialects import TextClient
 from latent_core.models.embedding.api.open import RemoteEmbedders, remote_model
 from latent_core.models.embedding.api.remote import RemoteEmbedder
+from latent_core.models.embedding.api.wire import EmbeddingEndpoint
+from latent_core.models.embedding.batcher import Batcher, RefusedTexts
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.providers.entry import Kind, read_providers
@@ -449,6 +453,14 @@ class TestTrouble:
             assert clock.now == pytest.approx(1012)
             await embedder.close()
 
+    async def test_a_slow_server_is_given_up_at_the_deadline(self, server: ProviderServer) -> None:
+        server.key, server.never_answers = None, True
+        endpoint = EmbeddingEndpoint(server.base_url, None, MODEL, DIMS, seconds=0.3)
+        client = TextClient(server.kind, endpoint, connections=1)
+        with pytest.raises(UpstreamTimeout, match="deadline"):
+            await client.embed(["a"])
+        await client.close()
+
     async def test_an_html_page_is_no_answer(self, server: ProviderServer) -> None:
         server.key, clock = None, FakeClock()
         embedder = paced(server, clock)
@@ -514,6 +526,31 @@ class TestLongTexts:
         (row,) = await embedder.embed_documents([self.long(180)])
         assert float(row @ server.vectors([self.long(180)])[0]) > 0.95
         await embedder.close()
+
+    async def test_one_text_that_is_too_long_costs_the_others_of_its_batch_nothing(
+        self, server: ProviderServer
+    ) -> None:
+        server.key, server.window = None, 100
+        texts = [*(f"short text {n}" for n in range(9)), self.long(180), "forbidden-word", "end"]
+        embedder = paced(server, FakeClock())
+        batcher, refused = Batcher(embedder), RefusedTexts()
+        rows = await batcher.embed(texts, refused=refused)
+        assert set(refused) == {10}
+        others = [n for n in range(len(texts)) if n not in (9, 10)]
+        sent = server.requests[-1].texts
+        if "title: none" not in sent[0]:  # Gemini's texts have a prompt
+            expected = server.vectors([texts[n] for n in others])
+            assert np.allclose(rows[others], expected, atol=1e-5)
+        assert np.allclose(np.linalg.norm(rows[[*others, 9]], axis=1), 1.0, atol=1e-5)
+        await batcher.close()
+        await embedder.close()
+
+    async def test_a_long_query_is_sent_in_parts_too(self) -> None:
+        async with ProviderServer(Kind.COHERE, dims=DIMS, window=50) as server:
+            embedder = paced(server, FakeClock())
+            assert (await embedder.embed_query(self.long(80))).shape == (DIMS,)
+            assert {one.input_type for one in server.requests} == {"search_query"}
+            await embedder.close()
 
     async def test_a_refused_content_is_an_error_of_that_text(self, server: ProviderServer) -> None:
         server.key = None

@@ -131,15 +131,18 @@ class EmbedderExample:
 
 
 def embedders_in(blocks: Iterable[Example]) -> Iterator[EmbedderExample]:
-    """Manifests that follow settings or a file of providers."""
-    settings, providers = Settings(_env_file=None), None
+    """Manifests with a model of a provider that follow settings or a file of providers."""
+    settings: Settings | None = None
+    providers: str | None = None
     for block in blocks:
         if block.language == "env":
             settings, providers = read_settings(block.text), None
         elif block.language == "yaml" and is_providers(block.text):
             settings, providers = Settings(_env_file=None), block.text
-        elif block.language == "yaml":
-            yield EmbedderExample(read_manifest(block.text), settings, providers)
+        elif block.language == "yaml" and settings is not None:
+            manifest = read_manifest(block.text)
+            if "/" in manifest.embedder:
+                yield EmbedderExample(manifest, settings, providers)
 
 
 def is_providers(text: str) -> bool:

@@ -261,6 +261,7 @@ class ProviderServer:
     """The next answers pass through these, one each."""
     headers: dict[str, str] = field(default_factory=dict)
     """Of all good answers."""
+    never_answers: bool = False
     _server: asyncio.Server | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _words: dict[int, HashedWords] = field(default_factory=dict)
@@ -311,6 +312,8 @@ class ProviderServer:
             writer.close()
 
     async def _answer(self, request: HttpRequest) -> HttpReply:
+        if self.never_answers:
+            await asyncio.Event().wait()
         original = ORIGINALS[self.kind]
         given = request.headers.get(original.key_header, "").removeprefix("Bearer ")
         if self.key is not None and given != self.key:

@@ -107,7 +107,7 @@ async def _ask(
         server = ModelServer(
             name=f"the provider '{provider.name}' at {base.host}",
             url=url,
-            key=OwnKey(provider.secret(), provider.key_setting),
+            key=OwnKey(provider.secret(), provider.key_setting, provider.key_header),
             refused=lambda status, text: Invalid(text, upstream_status=status),
             too_long=lambda limit: Invalid(f"it sends more than {limit} bytes"),
         )

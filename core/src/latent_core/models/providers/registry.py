@@ -23,6 +23,7 @@ from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import VLLM_WITHOUT_PREFIX
 from latent_core.models.providers.entry import DEFAULT_ADDRESS, Kind, ProviderEntry, read_providers
 from latent_core.settings import Settings
+from latent_core.telemetry.redaction import BEARER
 
 TEXTS_PER_MINUTE: Final = 120
 """Of the contract's embedder, ``VLLM_WITHOUT_PREFIX``, unless it is configured."""
@@ -30,6 +31,7 @@ UNLIMITED: Final = 1_000_000
 """Texts per minute without a configured rate: only the server's own answers limit requests."""
 WINDOW: Final = 512
 MAX_KEY_BYTES: Final = 16 * 1024
+_KEY_HEADERS: Final = {Kind.GEMINI: "x-goog-api-key", Kind.ANTHROPIC: "x-api-key"}
 _EMBEDS: Final = frozenset(Kind) - {Kind.ANTHROPIC}
 
 
@@ -57,6 +59,11 @@ class Provider:
     needs_key: bool = False
     from_file: bool = False
     """Whether it is an entry of LLC_PROVIDERS."""
+
+    @property
+    def key_header(self) -> str:
+        """The header of requests that has the key."""
+        return _KEY_HEADERS.get(self.kind, BEARER)
 
     def missing(self) -> str | None:
         """What has to be set before a model of the provider can be used, after the model's name in a message; None when

@@ -23,7 +23,6 @@ from latent_core.models.embedding.rate import Rate
 from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.facts import server_facts
 from latent_core.models.providers.registry import UNLIMITED, Provider, ProviderModel
-from latent_core.telemetry.redaction import BEARER
 
 FIRST_VERSION: Final = "1"
 """Version of a remote model if the manifest has none: servers do not report it."""
@@ -33,7 +32,6 @@ _REPORTS: Final = frozenset({Kind.OLLAMA, Kind.VLLM, Kind.TEI})
 _HAS_INPUT_TYPES: Final = frozenset({Kind.JINA, Kind.NOMIC, Kind.VOYAGE, Kind.COHERE, Kind.GEMINI})
 """Kinds whose requests have the input type; for others we add the prefixes of the model."""
 PROBE_TEXT: Final = "a test"
-_KEY_HEADERS: Final = {Kind.GEMINI: "x-goog-api-key", Kind.ANTHROPIC: "x-api-key"}
 
 
 def default_version(provider: Provider) -> str:
@@ -53,7 +51,7 @@ def endpoint_of(found: ProviderModel, dims: int | None) -> EmbeddingEndpoint:
         dims,
         setting=provider.address_setting,
         key_setting=provider.key_setting,
-        key_header=_KEY_HEADERS.get(provider.kind, BEARER),
+        key_header=provider.key_header,
     )
 
 

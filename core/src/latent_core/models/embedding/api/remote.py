@@ -192,7 +192,8 @@ class RemoteEmbedder:
         return self._bill.tokens(sum(self._tokenizer.count(texts)), images)
 
     async def embed_query(self, text: str) -> Vector:
-        rows = await self._persist(partial(self._send_texts, [text], query=True), 1, urgent=True)
+        send = partial(self._send_in_halves, [text], query=True)
+        rows = await self._persist(send, 1, urgent=True)
         vector: Vector = rows[0]
         return vector
 
@@ -203,7 +204,7 @@ class RemoteEmbedder:
         flat = texts if parts is None else [piece for pieces in parts for piece in pieces]
 
         def send(part: slice) -> Send:
-            return partial(self._send_documents, flat[part])
+            return partial(self._send_in_halves, flat[part])
 
         rows = await self._side_by_side(self._parts(flat), send, len(flat))
         await self._check_truncation(flat, rows)
@@ -221,7 +222,7 @@ class RemoteEmbedder:
 
     async def _learn(self) -> None:
         """Read once what the server reports. An embedder works without; its requests say why a server fails."""
-        if self._read_facts is None:
+        if self._read_facts is None or self._breaker.left() > 0:
             return
         read, self._read_facts = self._read_facts, None
         try:
@@ -229,17 +230,19 @@ class RemoteEmbedder:
         except LatentError:
             self._read_facts = read  # the server may be reachable later
 
-    async def _send_documents(self, texts: Sequence[str], depth: int = MAX_HALVINGS) -> Matrix:
+    async def _send_in_halves(
+        self, texts: Sequence[str], *, query: bool = False, depth: int = MAX_HALVINGS
+    ) -> Matrix:
         """One request; a single text that is refused for its length is sent in two halves."""
         try:
-            return await self._send_texts(texts)
+            return await self._send_texts(texts, query=query)
         except InputRefused as exc:
             if len(texts) > 1 or not exc.too_long or not depth:
                 raise
             parts = halves(texts[0], self._tokenizer)
             if len(parts) < 2:
                 raise
-        rows = [await self._send_documents([part], depth - 1) for part in parts]
+        rows = [await self._send_in_halves([part], query=query, depth=depth - 1) for part in parts]
         return mean_rows(np.concatenate(rows), [parts], self._tokenizer, self._client.name)
 
     async def _check_truncation(self, texts: Sequence[str], rows: Matrix) -> None:
