@@ -274,10 +274,13 @@ def test_a_file_that_cannot_be_written_leaves_nothing_changed_and_no_token(
 
     monkeypatch.setattr(os, "replace", refuse_settings)
     before = written(home / ".claude.json", EXISTING[ClientName.CLAUDE_CODE])
+    (home / ".claude.json").chmod(0o640)
     refused = latent("connect", "claude-code", "--recall")
     assert refused.code == 1
     assert "No space left on device" in refused.err
     assert (home / ".claude.json").read_bytes() == before
+    assert (home / ".claude.json").stat().st_mode & 0o777 == 0o640
+    assert not (home / ".claude").exists()
     assert [t.state for t in gateway.tokens.values()] == [TokenState.REVOKED]
     assert "is not connected" in latent("disconnect", "claude-code").out
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -180,6 +180,26 @@ def test_the_screen_names_only_commands_that_exist() -> None:
     text = " ".join(value for _, value in screen_lines(Settings(_env_file=None), started))
     named = re.findall(r"latent ([a-z]+)", text)
     assert {"connect", "container", "ingest"} <= set(named) <= set(COMMANDS)
+
+
+def test_the_screen_says_what_other_shells_need_for_another_port_or_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)  # no .env of the checkout
+    for name in ("LLC_URL", "LLC_PORT", "LLC_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def shells(url: str, **options: Any) -> list[str]:
+        started = StartedGateway(url, "a file", None)
+        lines = screen_lines(Settings(**options), started)
+        return [value.partition("   ")[0] for name, value in lines if name == "shells"]
+
+    folder = tmp_path / "my data"
+    assert shells("http://127.0.0.1:7801") == []
+    assert shells("http://127.0.0.1:7802", port=7802) == ["export LLC_URL=http://127.0.0.1:7802"]
+    assert shells("http://127.0.0.1:7801", data_dir=folder) == [f"export LLC_DATA_DIR='{folder}'"]
+    monkeypatch.setenv("LLC_PORT", "7802")
+    assert shells("http://127.0.0.1:7802") == []
 
 
 def test_the_link_is_for_terminals_only(capsys: pytest.CaptureFixture[str]) -> None:

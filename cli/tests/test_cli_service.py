@@ -138,13 +138,11 @@ def test_the_service_is_installed_once_and_starts_again_only_if_it_changes(
     ]
     written = unit(tmp_path).read_text()
     assert f"WorkingDirectory={data}\n" in written
+    assert (data / "log").stat().st_mode & 0o777 == 0o700, "the log is for nobody else"
 
     again = latent("service", "install")
     assert again.out == f"unchanged: {unit(tmp_path)}; the service is started\n"
-    assert (
-        f"not used by the service: LLC_DATA_DIR, LLC_MCP_TOKEN, LLC_URL; write them to {data / '.env'}"
-        in again.err
-    )
+    assert f"not used by the service: LLC_MCP_TOKEN; write them to {data / '.env'}" in again.err
     assert manager.calls()[-1] == "systemctl --user start latent.service"
     assert unit(tmp_path).read_text() == written
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final, cast
+from unittest.mock import MagicMock
 
 import pytest
 
-from latent_client.whole_backup import verified
+from latent_client import AsyncClient
+from latent_client.whole_backup import OnBackup, restore_all, verified
 from latent_core.domain.errors import Invalid
+from latent_core.domain.job import JobState
+from latent_core.wire.installation import ContainerStanding, InstallationRecords, RestoreRecordsBody
 
 pytestmark = pytest.mark.asyncio
+
+CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def backup(folder: Path, **changed: Any) -> Path:
@@ -79,3 +88,57 @@ async def test_no_file_outside_the_folder_is_read(tmp_path: Path) -> None:
     (folder / "backup.json").write_text(json.dumps(index))
     with pytest.raises(Invalid, match="outside its folder"):
         await verified(folder)
+
+
+class InterruptedGateway:
+    """Imports one container, and is gone at the second import."""
+
+    def __init__(self) -> None:
+        self.containers: dict[str, str] = {}
+        self.standing: dict[str, datetime] = {}
+
+    async def installation(self) -> InstallationRecords:
+        return InstallationRecords(request_id="r", at=CREATED, containers=[], tokens=[])
+
+    async def import_archive(self, archive: Path) -> Any:
+        if self.containers:
+            raise asyncio.CancelledError
+        self.containers[archive.name.partition(".")[0]] = "now"
+        return SimpleNamespace(job_id=1)
+
+    async def wait(self, *_: Any, **__: Any) -> list[Any]:
+        return [SimpleNamespace(state=JobState.DONE)]
+
+    async def restore_installation(self, body: RestoreRecordsBody) -> Any:
+        self.standing |= {one.id: one.created_at for one in body.containers}
+        return SimpleNamespace(tokens=len(body.tokens), audit=len(body.audit))
+
+
+async def test_an_interrupted_restore_has_the_time_of_creation_of_what_it_imported(
+    tmp_path: Path,
+) -> None:
+    """A second call skips these containers, and tokens reach only containers that are older than they."""
+    names = ["art", "bay"]
+    folder = tmp_path / "b"
+    records = InstallationRecords(
+        request_id="r",
+        at=CREATED,
+        containers=[ContainerStanding(id=one, state="active", created_at=CREATED) for one in names],
+        tokens=[],
+    )
+    contents = {
+        "installation.json": records.model_dump_json(exclude={"request_id"}),
+        "audit.jsonl": "",
+        **{f"containers/{one}.latent.tar.zst": "" for one in names},
+    }
+    listed = [
+        {"name": name, "bytes": len(text), "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        for name, text in contents.items()
+    ]
+    backup(folder, containers=names, files=listed)
+    for name, text in contents.items():
+        (folder / name).write_text(text)
+    gateway = InterruptedGateway()
+    with pytest.raises(asyncio.CancelledError):
+        await restore_all(cast(AsyncClient, gateway), folder, cast(OnBackup, MagicMock()))
+    assert gateway.standing == {"art": CREATED}

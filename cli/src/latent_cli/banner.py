@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ def screen(settings: Settings) -> Announce:
     def announce(started: StartedGateway) -> None:
         if not sys.stdout.isatty():
             announcing(as_json=False)(started)
+            if (exports := export_line(settings, started)) is not None:
+                answers().print(f"other terminals need: {exports}", soft_wrap=True)
             return
         console = answers()
         for name, value in screen_lines(settings, started):
@@ -55,12 +58,15 @@ def screen(settings: Settings) -> Announce:
 def screen_lines(settings: Settings, started: StartedGateway) -> list[tuple[str, str]]:
     """The screen as names and values. Makes a new sign-in link."""
     folder = DataDirectory(settings.data_dir)
+    exports = export_line(settings, started)
     lines = [("address", started.url)]
     if started.sign_in_link is not None:
         lines += [
             ("console", started.sign_in_link()),
             ("", "signs you in once, within 15 minutes, in a browser on this machine"),
         ]
+    if exports is not None:
+        lines.append(("shells", f"{exports}   (first, for the commands below)"))
     lines += [
         ("agent", "latent connect claude-code"),
         ("documents", "latent container create notes, then latent ingest FOLDER -c notes --wait"),
@@ -69,3 +75,16 @@ def screen_lines(settings: Settings, started: StartedGateway) -> list[tuple[str,
     if settings.addresses_missing:
         lines.append(("log", f"{folder.log_file}; --verbose shows it here"))
     return [*lines, ("", "Press Ctrl-C to stop.")]
+
+
+def export_line(settings: Settings, started: StartedGateway) -> str | None:
+    """What other shells need before the commands of the screen reach this gateway; None if they do. ``--port``,
+    ``--bind`` and ``--data-dir`` hold for this process alone."""
+    theirs, data_dir = Settings(), settings.data_dir.absolute()
+    values = {}
+    if theirs.url is None and theirs.gateway_url != started.url:
+        values["LLC_URL"] = started.url
+    if theirs.data_dir.absolute() != data_dir:
+        values["LLC_DATA_DIR"] = str(data_dir)
+    words = [f"{name}={shlex.quote(value)}" for name, value in values.items()]
+    return " ".join(["export", *words]) if words else None

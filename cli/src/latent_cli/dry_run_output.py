@@ -41,7 +41,7 @@ def show_dry_run(console: Console, report: DryRun) -> None:
         console.print(f"{scanned} or images need OCR; the table does not count their text")
     console.print(
         f"{amount(report.to_send, 'file')} would be sent, {report.unchanged} unchanged, "
-        f"{report.would_delete} documents deleted, {report.ignored} ignored by the defaults or .latentignore"
+        f"{report.would_delete} documents deleted, {report.ignored} ignored by the defaults, .gitignore or .latentignore"
     )
     console.print(
         safe(

@@ -19,6 +19,7 @@ from latent_core.domain.errors import Invalid, Unavailable
 UNIT: Final = "latent.service"
 LABEL: Final = "latent-containers"
 COMMAND_SECONDS: Final = 90.0
+PRIVATE: Final = 0o700
 STOP_SECONDS: Final = 60
 """Longer than `latent up` needs to end its jobs and stop Postgres."""
 SYSTEMD_ESCAPES: Final = str.maketrans(
@@ -196,7 +197,7 @@ def install(services: Services, spec: ServiceSpec) -> bool:
     content = services.content(spec)
     changed = not services.file.is_file() or services.file.read_bytes() != content
     for folder in (spec.folder, spec.log.parent):
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
     if changed:
         _write(services.file, content)
     services.start(changed=changed)

@@ -32,7 +32,6 @@ from latent_core.domain.job import JobState
 from latent_core.wire.installation import (
     MAX_RECORDS,
     AuditRecord,
-    ContainerStanding,
     InstallationRecords,
     RestoreRecordsBody,
 )
@@ -163,17 +162,24 @@ async def restore_all(
         )
     restored = RestoredBackup(skipped=taken)
     restored.audit = await _restore_trail(client, folder)
+    records = await asyncio.to_thread(_records, folder)
+    standing = {one.id: one for one in records.containers}
     waiting = [one for one in index.containers if one not in here]
     for done, container_id in enumerate(waiting):
         on.container(container_id, done, len(waiting))
         cause = await _imported(client, folder / ARCHIVES / f"{container_id}{SUFFIX}", on)
-        if cause is None:
-            restored.containers.append(container_id)
-        else:
+        if cause is not None:
             restored.failed[container_id] = cause
+            continue
+        restored.containers.append(container_id)
+        if container_id in standing:  # now: a restore that is repeated skips the container
+            body = RestoreRecordsBody(containers=[standing[container_id]])
+            await client.restore_installation(body)
     if waiting:
         on.container("", len(waiting), len(waiting))
-    restored.tokens = await _restore_records(client, folder, set(restored.containers))
+    for tokens in _parts(records.tokens):
+        answer = await client.restore_installation(RestoreRecordsBody(tokens=tokens))
+        restored.tokens += answer.tokens
     return restored
 
 
@@ -237,17 +243,8 @@ async def _restore_trail(client: AsyncClient, folder: Path) -> int:
     return restored
 
 
-async def _restore_records(client: AsyncClient, folder: Path, containers: set[str]) -> int:
-    """States and times of creation of restored containers, and all tokens."""
-    text = await asyncio.to_thread((folder / RECORDS).read_text, encoding="utf-8")
-    records = InstallationRecords.model_validate_json(text)
-    standing: list[ContainerStanding] = [c for c in records.containers if c.id in containers]
-    restored = 0
-    for some in _parts(standing):
-        await client.restore_installation(RestoreRecordsBody(containers=some))
-    for tokens in _parts(records.tokens):
-        restored += (await client.restore_installation(RestoreRecordsBody(tokens=tokens))).tokens
-    return restored
+def _records(folder: Path) -> InstallationRecords:
+    return InstallationRecords.model_validate_json((folder / RECORDS).read_text(encoding="utf-8"))
 
 
 def _parts(records: Sequence[T]) -> Iterable[list[T]]:

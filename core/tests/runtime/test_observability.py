@@ -115,6 +115,7 @@ def test_a_log_file_has_the_lines_from_before_it_was_opened_and_a_terminal_only_
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     assert [line["msg"] for line in lines] == ["early ********", "late", "wrong"]
     assert lines[0]["request_id"] == "r1"
+    assert path.stat().st_mode & 0o777 == 0o600
     assert [json.loads(line)["msg"] for line in shown.getvalue().splitlines()] == ["wrong"]
 
 

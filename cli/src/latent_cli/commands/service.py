@@ -26,6 +26,8 @@ from latent_core.settings import load_settings
 app = command_app()
 
 PREFIX = "LLC_"
+NOT_NEEDED = frozenset({"LLC_DATA_DIR", "LLC_URL"})
+"""The service's file has the first, and only clients read the second."""
 
 
 @app.callback()
@@ -111,7 +113,8 @@ def this_system() -> Services:
 
 
 def _remarks(services: Services, folder: Path) -> None:
-    ours = sorted(name for name in os.environ if name.startswith(PREFIX))  # noqa: TID251 - named, not read
+    given = os.environ.keys() - NOT_NEEDED  # noqa: TID251 - named, not read
+    ours = sorted(name for name in given if name.startswith(PREFIX))
     if ours:
         notes().print(
             safe(f"not used by the service: {', '.join(ours)}; write them to {folder / '.env'}"),

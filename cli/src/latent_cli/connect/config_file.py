@@ -150,7 +150,7 @@ def note_of(
     if previous is not None:
         mode, folders = previous.mode, previous.folders
     else:
-        mode = None if before is None else path.stat().st_mode & 0o777
+        mode = None if before is None else mode_of(path)
         folders = _missing_folders(path)
     return WrittenFile(
         path=path,
@@ -160,6 +160,11 @@ def note_of(
         sha256=sha256(after),
         entry=entry,
     )
+
+
+def mode_of(path: Path) -> int | None:
+    """None: it does not exist."""
+    return path.stat().st_mode & 0o777 if path.exists() else None
 
 
 def write(change: FileChange) -> None:

@@ -211,20 +211,23 @@ def _write(
 ) -> None:
     """All files or none. The record comes first: without it, an entry could not be taken out again."""
     store.save(connection)
-    done: list[FileChange] = []
+    undo: list[FileChange] = []
     try:
         for change in changes:
+            mode = config_file.mode_of(change.path)
             config_file.write(change)
-            done.append(change)
+            undo.append(FileChange(change.path, change.after, change.before, mode))
     except OSError as exc:
-        for change in done:
-            config_file.write(FileChange(change.path, change.after, change.before))
+        for change in undo:
+            config_file.write(change)
+        for file in connection.files:
+            config_file.remove_folders(file.folders)
         if old is None:
             store.delete(connection.client)
         else:
             store.save(old)
         raise Conflict(
-            f"{changes[len(done)].path} cannot be written ({exc.strerror}); nothing was changed"
+            f"{changes[len(undo)].path} cannot be written ({exc.strerror}); nothing was changed"
         ) from exc
 
 

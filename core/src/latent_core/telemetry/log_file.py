@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
@@ -49,5 +51,14 @@ class LogFile(logging.Handler):
 
 class _File(RotatingFileHandler):
     @override
+    def _open(self) -> TextIOWrapper:
+        """Only its owner may read it, whoever may read its folder."""
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
+
+    @override
     def handleError(self, record: logging.LogRecord) -> None:
         """A line that cannot be written is dropped: a full disk is reported by the stores, not once per line."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
