@@ -98,7 +98,7 @@ def test_footnotes_of_an_rtf_document_are_read_and_broken_pictures_cost_nothing(
     assert "rest" in found
 
 
-def epub(**chapters: str) -> bytes:
+def epub(encrypted: str = "", **chapters: str) -> bytes:
     items = "".join(
         f'<item id="{k}" href="{k}.xhtml" media-type="application/xhtml+xml"/>' for k in chapters
     )
@@ -113,6 +113,7 @@ def epub(**chapters: str) -> bytes:
                 f"O/{k}.xhtml": f"<!DOCTYPE html><html><body>{v}</body></html>"
                 for k, v in chapters.items()
             },
+            **({"META-INF/encryption.xml": encrypted} if encrypted else {}),
         }
     )
 
@@ -121,6 +122,19 @@ def test_a_book_is_read_in_the_order_of_its_spine() -> None:
     found = office.parse(source(epub(b="<h1>Two</h1><p>y</p>", a="<h1>One</h1><p>x</p>"), "a.epub"))
     assert found.text == "# One\n\nx\n\n# Two\n\ny\n"
     assert (found.title, found.language) == ("Book", "en")
+
+
+@pytest.mark.parametrize(("part", "is_read"), [("O/b.xhtml", False), ("O/fonts/x.otf", True)])
+def test_a_book_with_encrypted_chapters_is_refused_and_one_with_encrypted_fonts_is_read(
+    part: str, is_read: bool
+) -> None:
+    listed = f'<e:encryption xmlns:e="e"><e:EncryptedData><e:CipherReference URI="{part}"/></e:EncryptedData></e:encryption>'
+    book = source(epub(listed, a="<p>lamp</p>", b="<p>boat</p>"), "a.epub")
+    if is_read:
+        assert office.parse(book).text == "boat\n\nlamp\n"
+    else:
+        with pytest.raises(IngestFailed, match="is protected against copying"):
+            office.parse(book)
 
 
 def test_an_rtf_document_keeps_its_headings_and_tables() -> None:
@@ -229,7 +243,13 @@ def test_a_notebook_keeps_its_text_as_it_is_and_its_code_with_what_it_printed() 
     assert found.blocks[2].kind is BlockType.CODE
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b"[" * 100_000])
+def test_a_cell_whose_outputs_are_no_list_is_read_without_them() -> None:
+    book = {"cells": [{"cell_type": "code", "source": "x = 1", "outputs": 5}]}
+    found = notebook.parse(source(json.dumps(book).encode(), "a.ipynb"))
+    assert found.text == "```python\nx = 1\n```\n"
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"{}", b'{"cells": 5}', b"[" * 100_000])
 def test_what_is_no_notebook_is_refused(data: bytes) -> None:
     with pytest.raises(IngestFailed, match="is no notebook"):
         notebook.parse(source(data, "a.ipynb"))

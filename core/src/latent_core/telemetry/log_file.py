@@ -52,13 +52,10 @@ class LogFile(logging.Handler):
 class _File(RotatingFileHandler):
     @override
     def _open(self) -> TextIOWrapper:
-        """Only its owner may read it, whoever may read its folder."""
-        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_private)
+        """Only its owner may read it, also if others may read its folder."""
+        file = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.fdopen(file, "a", encoding=self.encoding)
 
     @override
     def handleError(self, record: logging.LogRecord) -> None:
         """A line that cannot be written is dropped: a full disk is reported by the stores, not once per line."""
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

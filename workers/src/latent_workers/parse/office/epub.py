@@ -15,22 +15,24 @@ from latent_workers.parse.text.compose import MAX_CHARS
 from latent_workers.parse.text.decode import decode
 
 _CONTAINER: Final = "META-INF/container.xml"
+_ENCRYPTION: Final = "META-INF/encryption.xml"
 _PAGES: Final = frozenset({"application/xhtml+xml", "text/html", ""})
 
 
 def read(package: Package, name: str) -> OfficeText:
-    if "META-INF/encryption.xml" in package and "META-INF/rights.xml" in package:
-        raise IngestFailed(
-            f"'{name}' is protected against copying: it cannot be read", reason="encrypted"
-        )
     rootfile = next(
         (one for one in package.xml(_CONTAINER).iter() if local(one) == "rootfile"), None
     )
     main = "" if rootfile is None else rootfile.get("full-path", "")
     root = package.xml(main)
     folder = posixpath.dirname(main)
+    spine = _spine(root, folder)
+    if _encrypted(package).intersection(map(str.lower, spine)):
+        raise IngestFailed(
+            f"'{name}' is protected against copying: it cannot be read", reason="encrypted"
+        )
     parts: list[str] = []
-    for part in _spine(root, folder):
+    for part in spine:
         if part in package:
             parts.append(_chapter(package, part, name))
         if sum(map(len, parts)) > MAX_CHARS:
@@ -44,6 +46,18 @@ def read(package: Package, name: str) -> OfficeText:
         language=meta.pop("language", None),
         meta=meta,
     )
+
+
+def _encrypted(package: Package) -> set[str]:
+    """The parts that are encrypted, whatever shop protects them. Fonts often are in books that anybody may read."""
+    if _ENCRYPTION not in package:
+        return set()
+    listed = (
+        one.get("URI", "")
+        for one in package.xml(_ENCRYPTION).iter()
+        if local(one) == "CipherReference"
+    )
+    return {posixpath.normpath(unquote(part)).lower() for part in listed}
 
 
 def _spine(root: Element, folder: str) -> list[str]:

@@ -40,8 +40,12 @@ def _cells(notebook: dict[str, Any]) -> Iterator[dict[str, Any]]:
     sheets = notebook.get("worksheets")
     parts = [notebook, *(sheets if isinstance(sheets, list) else [])]
     for part in parts:
-        cells = part.get("cells") if isinstance(part, dict) else None
-        yield from (cell for cell in cells or () if isinstance(cell, dict))
+        yield from _objects(part.get("cells") if isinstance(part, dict) else None)
+
+
+def _objects(values: Any) -> Iterator[dict[str, Any]]:
+    """Those of a list; what is no list has none."""
+    yield from (one for one in values if isinstance(one, dict)) if isinstance(values, list) else ()
 
 
 def _language(notebook: dict[str, Any]) -> str:
@@ -63,9 +67,8 @@ def _write(text: MarkdownText, cell: dict[str, Any], language: str) -> None:
     source = _joined(cell.get("source", cell.get("input")))
     if kind == "code":
         text.code(source, language)
-        for output in cell.get("outputs") or ():
-            if isinstance(output, dict):
-                text.code(_printed(output)[:MAX_OUTPUT_CHARS])
+        for output in _objects(cell.get("outputs")):
+            text.code(_printed(output)[:MAX_OUTPUT_CHARS])
     elif kind == "heading":
         text.heading(cell["level"] if isinstance(cell.get("level"), int) else 1, source)
     elif kind == "raw":
