@@ -22,6 +22,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.rerank.resolve import Rerankers
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.manifest_sync import sync_manifests
@@ -39,6 +40,7 @@ def stack(database: Database, tmp_path: Path) -> Stack:
         vectors=SimpleNamespace(create_collection=AsyncMock()),
         blobs=blobs,
         embedders=EmbedderRegistry(settings, tmp_path),
+        rerankers=Rerankers(),
         settings=settings,
     )
     return cast(Stack, given)
