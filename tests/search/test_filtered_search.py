@@ -319,6 +319,19 @@ async def test_the_words_of_a_name_find_its_definition_before_longer_names_and_u
     assert not any(map(is_name, answer.diagnostics.terms["named"]))
 
 
+async def test_names_are_searched_where_all_comments_are_in_another_language(
+    client: AsyncClient,
+) -> None:
+    comment = "# Die Lampe wird nicht mehr gebraucht, wenn sie in der Nacht aus ist und wir sie nicht sehen.\n"
+    uses = "def trim_lamp_now(lamp):\n    trim_lamp(lamp)\n    trim_lamp(lamp)\n\n\n"
+    source = comment + uses + comment + "def trim_lamp(lamp):\n" + "    rest()\n" * 40
+    await client.create(manifest("german"))
+    await ingest(client, "german", "c.py", source.encode())
+    assert [one.language async for one in client.documents("german")] == ["german"]
+    answer = await search(client, "german", {}, SearchMode.LEXICAL, query="trim lamp")
+    assert answer.hits[0].meta["symbol"] == "trim_lamp"
+
+
 async def test_a_schema_limits_the_fields_of_its_container(client: AsyncClient) -> None:
     schema = {"year": "integer", "when": "date"}
     await client.create(manifest("declared", metadata={"custom_schema": schema}))

@@ -14,7 +14,6 @@ from typing import Final
 
 from latent_core.bm25.analyser import plain_terms
 from latent_core.bm25.completion import MARK, Completions, OpenWord, completions
-from latent_core.bm25.language import CODE
 from latent_core.bm25.names import query_names
 from latent_core.bm25.port import KeywordAnswers
 from latent_core.bm25.segment import fold, tokens
@@ -118,7 +117,7 @@ async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
     word = plan.open_word
     if word is None:
         terms = {one: stores.query_terms(plan.query, spoken) for one, spoken in languages.items()}
-        named = _with_names(plan, languages, _with_like(plan, terms))
+        named = _with_names(plan, _with_like(plan, terms))
         return QueryWords(languages, named, plan.query, {}, correctable)
     typed = await _completions(stores, plan, word)
     for beginning in typed.terms:
@@ -134,7 +133,7 @@ async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
     is_half_word = not rest.strip() and plan.like is None
     return QueryWords(
         languages,
-        _with_names(plan, languages, _with_like(plan, terms)),
+        _with_names(plan, _with_like(plan, terms)),
         plan.query if is_half_word else rest,
         typed.terms,
         correctable,
@@ -161,16 +160,10 @@ def _with_like(plan: SearchPlan, terms: Mapping[str, list[str]]) -> Mapping[str,
     return terms if like is None else {one: like.with_words(own) for one, own in terms.items()}
 
 
-def _with_names(
-    plan: SearchPlan,
-    languages: Mapping[str, Sequence[str]],
-    terms: Mapping[str, Sequence[str]],
-) -> dict[str, Sequence[str]]:
-    """With the names that the words may be, in containers with source code."""
+def _with_names(plan: SearchPlan, terms: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """With the names that the words may be. A container without definitions has none of these terms in its index."""
     names = query_names(plan.query)
-    return {
-        one: [*own, *names] if own and CODE in languages[one] else own for one, own in terms.items()
-    }
+    return {one: [*own, *names] if own else own for one, own in terms.items()}
 
 
 def without_half_word(plan: SearchPlan, words: QueryWords) -> SearchPlan:
