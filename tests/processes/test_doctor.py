@@ -11,6 +11,8 @@ import psycopg
 import pytest
 
 from latent_client import AsyncClient
+from latent_core.domain import versions
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
@@ -62,6 +64,33 @@ async def test_the_command_tells_repairs_and_then_finds_nothing(
     assert {(r["repair"], r["done"]) for r in report["repairs"]} == {("rebuild", True)}
     code, report = await doctor(installation, "-c", "hurt", "--repair", "--deep")
     assert (code, report["clean"], report["repairs"]) == (0, True, [])
+
+
+async def test_documents_of_an_older_parser_are_noted_until_they_are_read_again(
+    installation: Installation, client: AsyncClient, tmp_path: Path
+) -> None:
+    await founded(
+        client, "aged", tmp_path, "# Lamps\n\nThe lamp is lit.\n", "# Lens\n\nIt turns.\n"
+    )
+    file = tmp_path / "lens.py"
+    file.write_text("def turn_lens(lens):\n    return lens\n", encoding="utf-8")
+    upload = await client.upload("aged", file)
+    await client.wait([(await client.add("aged", file_ref=upload.file_ref)).job_id])
+    code, report = await doctor(installation, "-c", "aged")
+    assert (code, report["containers"]["aged"]["notes"]) == (0, [])
+    # As the version before, which gave source code no recipe of its own.
+    older = (
+        f"UPDATE documents SET recipe = replace(recipe, '{versions.ending(SourceType.CODE)}', '')"
+    )
+    await damage(installation, f"{older} WHERE container_id = 'aged'")
+    code, report = await doctor(installation, "-c", "aged")
+    (note,) = report["containers"]["aged"]["notes"]
+    assert (code, note["kind"], report["clean"]) == (0, "recipe", True)
+    assert note["message"].startswith("1 document was read by an older version of the parsers")
+    _, command = note["message"].split("`")[:2]
+    code, _, err = await installation.cli(*command.split()[1:], "--wait")
+    assert code == 0, err
+    assert (await doctor(installation, "-c", "aged"))[1]["containers"]["aged"]["notes"] == []
 
 
 async def test_a_manifest_file_that_says_something_else_is_noted(

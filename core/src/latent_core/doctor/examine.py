@@ -22,6 +22,8 @@ from latent_core.doctor.blobs import BlobCheck
 from latent_core.doctor.context import MAX_DIFFERENCES, DoctorThrottle, first_of
 from latent_core.doctor.points import PointCheck
 from latent_core.doctor.reingest import is_web
+from latent_core.domain import versions
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.findings import ContainerReport, DoctorReport, Remedy, StoreDifference
 from latent_core.domain.ids import SHARED
@@ -109,6 +111,7 @@ class Doctor:
         report.differences += await first_of(self._blobs.of_archives(container.id))
         report.notes += await self._dead_letters(container.id)
         report.notes += await self._other_spaces(container)
+        report.notes += await self._outdated(container)
         return report
 
     async def _other_spaces(self, container: Container) -> list[StoreDifference]:
@@ -143,6 +146,21 @@ class Doctor:
             message=f"{space.state.value} space of {space.embedder} {space.version}: {points}; {lacking}{more} live "
             "documents have no points in it. Its points are not compared one by one, because it is not the live space.",
         )
+
+    async def _outdated(self, container: Container) -> list[StoreDifference]:
+        """A note on documents that would be read in another way today."""
+        now = versions.recipe(container.manifest)
+        async with self._db.transaction() as conn:
+            count = await checks.outdated(
+                conn, container.id, code=now + versions.ending(SourceType.CODE), other=now
+            )
+        if not count:
+            return []
+        message = (
+            f"{count} document{'s were' if count > 1 else ' was'} read by an older version of the parsers, or with other "
+            f"settings of the manifest. Run `latent refresh {container.id} --strategy reparse` to read all again."
+        )
+        return [StoreDifference(kind="recipe", object=container.id, message=message)]
 
     async def _dead_letters(self, container_id: str) -> list[StoreDifference]:
         async with self._db.transaction() as conn:

@@ -152,6 +152,13 @@ ORDER BY id DESC
 LIMIT %(limit)s
 """
 
+# An archive that does not tell leaves NULL.
+OUTDATED: Final = """
+SELECT count(*) AS documents FROM documents
+WHERE container_id = %(id)s AND live_generation IS NOT NULL AND deleted_at IS NULL
+  AND NOT starts_with(recipe, CASE source_type WHEN 'code' THEN %(code)s ELSE %(other)s END)
+"""
+
 SPACE_DRIFT: Final = """
 SELECT s.state FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.id = %(id)s AND c.deleted_at IS NULL AND s.state <> 'live'
@@ -350,6 +357,13 @@ async def refers(conn: Connection, doc_id: UUID, generation: int, role: str, par
 async def dead_letters(conn: Connection, container_id: str, limit: int) -> list[DeadLetterRow]:
     """Dead letters, newest first."""
     return await _rows(conn, DeadLetterRow, DEAD_LETTERS, {"id": container_id, "limit": limit})
+
+
+async def outdated(conn: Connection, container_id: str, *, code: str, other: str) -> int:
+    """Live documents that were made by another recipe: ``code`` for source code, ``other`` for all else."""
+    parameters = {"id": container_id, "code": code, "other": other}
+    row = await (await conn.execute(OUTDATED, parameters)).fetchone()
+    return int(row["documents"]) if row else 0
 
 
 async def space_drift(conn: Connection, container_id: str) -> str | None:
