@@ -349,6 +349,19 @@ class TestDocumentsWithoutCode:
             assert answer["partial"]
             assert "no rerank server is configured" in answer["issues"][0]["message"]
 
+    async def test_mode_rerank_without_any_reranker_is_the_fused_order_with_one_hint(
+        self, http: httpx.AsyncClient
+    ) -> None:
+        body = {"containers": ["exact"], "query": "lamp", "top_k": 5}
+        fused = await posted(http, "/v1/search", **body, mode="hybrid")
+        answer = await posted(http, "/v1/search", **body, mode="rerank")
+        assert [hit["chunk_id"] for hit in answer["hits"]] == [
+            hit["chunk_id"] for hit in fused["hits"]
+        ]
+        assert not answer["partial"]
+        (hint,) = answer["issues"]
+        assert "no reranker is configured" in hint["message"]
+
 
 @pytest.mark.usefixtures("stocked")
 class TestModes:

@@ -24,7 +24,7 @@ from latent_core.models.rerank.cross_encoder import (
     PairTokenizer,
     reranker_of,
 )
-from latent_core.models.rerank.local import LocalReranker, plan_runs
+from latent_core.models.rerank.local import GROUP, LocalReranker, plan_runs
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 
 DEADLINE = 30.0
@@ -264,6 +264,45 @@ class TestRunning:
         stub.may_end.set()
         assert await slow.rerank(QUERY, ["bread"], soon()) == [0.5]
         assert stub.runs == 2
+
+    async def test_a_late_head_returns_the_scores_of_its_first_texts(self, folder: Path) -> None:
+        class Stuck(Stub):
+            @override
+            def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
+                self.runs += 1
+                if self.runs > 2:
+                    assert self.may_end.wait(DEADLINE)
+                return [0.25] * len(pairs)
+
+        stuck = Stuck(folder)
+        reranker = LocalReranker(folder, threads=1, load=lambda _: stuck)
+        await reranker.warm()
+        scores = await reranker.rerank(
+            QUERY, [self.LONG] * 20, asyncio.get_running_loop().time() + 2
+        )
+        stuck.may_end.set()
+        await reranker.close()
+        assert scores == [0.25, 0.25, *[None] * 18]
+
+    async def test_short_texts_of_the_end_are_not_scored_before_long_ones_of_the_beginning(
+        self, folder: Path
+    ) -> None:
+        class OneRun(Stub):
+            @override
+            def probabilities(self, pairs: Sequence[Pair]) -> list[float]:
+                self.runs += 1
+                if self.runs > GROUP:
+                    assert self.may_end.wait(DEADLINE)
+                return [0.25] * len(pairs)
+
+        one = OneRun(folder)
+        reranker = LocalReranker(folder, threads=1, load=lambda _: one)
+        await reranker.warm()
+        texts = [self.LONG] * GROUP + ["bread"] * GROUP
+        scores = await reranker.rerank(QUERY, texts, asyncio.get_running_loop().time() + 2)
+        one.may_end.set()
+        await reranker.close()
+        assert scores == [0.25] * GROUP + [None] * GROUP
 
     async def test_runs_of_a_head_go_side_by_side(self, folder: Path) -> None:
         meeting = threading.Barrier(2)

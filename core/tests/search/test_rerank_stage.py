@@ -42,13 +42,13 @@ TEXTS = {"a": "soup", "b": "bread", "c": "a recipe for rye bread"}
 class IssueSummary:
     """A reranker that answers what it is told to."""
 
-    scores: Sequence[float] = ()
+    scores: Sequence[float | None] = ()
     error: LatentError | None = None
     name: str = "the told one"
     deadline: float = 0.0
     texts: Sequence[str] = ()
 
-    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float | None]:
         self.texts, self.deadline = texts, deadline
         if self.error is not None:
             raise self.error
@@ -62,7 +62,7 @@ class DeafReranker(IssueSummary):
     """Does not heed its deadline."""
 
     @override
-    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
+    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float | None]:
         await asyncio.Event().wait()
         return []
 
@@ -94,6 +94,24 @@ async def test_the_head_is_ordered_by_the_reranker_and_the_rest_stays_below_it()
     assert (found.order[3].key, found.order[3].reranked) == ("d", None)
     assert 0.0 < found.order[3].score < 0.1
     assert (found.reranked, found.issue) == (3, None)
+
+
+async def test_what_a_late_reranker_scored_is_ordered_and_the_others_follow_as_fused() -> None:
+    found = await reordered(IssueSummary([0.1, 0.4, None]))
+    assert keys(found) == "bacd"
+    assert (found.reranked, found.issue) == (2, None)
+    assert found.hint is not None
+    assert "ordered 2 of 3 hits" in found.hint.message
+    scores = [placed.score for placed in found.order]
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_without_a_reranker_the_fused_order_is_the_answer_with_one_hint() -> None:
+    for missing in (Rerankers(), Rerankers(default="none")):
+        found = await rerank(missing.named, QUERY, FUSED, TEXTS, in_seconds(30), CircuitBreakers())
+        assert (keys(found), found.reranked, found.issue) == ("abcd", 0, None)
+        assert found.hint is not None
+        assert "LLC_RERANK" in found.hint.message
 
 
 async def test_only_texts_of_the_head_with_words_are_sent_in_fused_order() -> None:
@@ -180,7 +198,12 @@ class TestTrouble:
 
     async def test_an_unavailable_reranker_is_reported(self) -> None:
         found = await rerank(
-            Rerankers().named, QUERY, FUSED, TEXTS, in_seconds(30.0), CircuitBreakers()
+            lambda: Rerankers().named("api"),
+            QUERY,
+            FUSED,
+            TEXTS,
+            in_seconds(30.0),
+            CircuitBreakers(),
         )
         assert keys(found) == "abcd"
         assert found.issue is not None

@@ -118,7 +118,9 @@ def _steps(
         yield f"Only chunks with exact matches: {_exact(plan)}."
     if plan.rerank.head:
         scope = (
-            f"{order.reranked} of them" if order.issue is None else "none of them (see the issues)"
+            f"{order.reranked} of them"
+            if order.issue is None and order.reranked
+            else "none of them (see the issues)"
         )
         yield f"The reranker received the first {plan.rerank.head} candidates and ordered {scope}."
     if any(part.freshness.enabled for part in plan.containers):

@@ -341,7 +341,7 @@ def _exact(request: SearchRequest) -> ExactQuery:
 
 
 def _reads_images(container: Container) -> bool:
-    return reads_images(container.space.embedder)
+    return reads_images(container.space.embedder, container.space.version)
 
 
 def _mode(request: SearchRequest, container: Container) -> SearchMode:

@@ -144,6 +144,8 @@ class SearchOrder:
     plan: SearchPlan
     issue: Issue | None = None
     """Why reranking failed and the fused order applies."""
+    hint: Issue | None = None
+    """That there is no reranker, or that it ordered a part of the head only."""
     reranked: int = 0
     milliseconds: float = 0.0
     _judged: dict[Key, float] | None = None
@@ -174,8 +176,9 @@ class SearchOrder:
                 asyncio.get_running_loop().time() + RERANK_SECONDS,
                 self.stores.breakers,
             )
-            self.issue, self.reranked, self.milliseconds = (
+            self.issue, self.hint, self.reranked, self.milliseconds = (
                 found.issue,
+                found.hint,
                 found.reranked,
                 found.milliseconds,
             )

@@ -1,7 +1,8 @@
 """Rerank: sort the first fused candidates (the head) by a slower and more accurate model.
 
 A reranker that reads query and text together scores the head; the rest follows in fused order. If reranking fails,
-the fused order applies and an issue says why.
+the fused order applies and an issue says why. If the reranker is late, what it scored of the head is sorted, and the
+others keep their fused order below it. Without any reranker the fused order is the answer.
 
 Scores stay in 0..1 and fall along the order, so that later stages can sort and merge them. The head has the
 reranker's scores (numbers outside 0..1 are treated as log-odds); the rest has its fused score times the lowest score
@@ -20,7 +21,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from latent_core.domain.errors import Issue, IssueCode, LatentError, TimedOut
 from latent_core.domain.manifest.model import Rerank, SearchMode
-from latent_core.models.rerank.resolve import Reranker
+from latent_core.models.rerank.resolve import NoReranker, Reranker
 from latent_core.search.circuit_breaker import UNANSWERED, CircuitBreakers
 from latent_core.search.time_budget import TimeBudget
 
@@ -30,6 +31,8 @@ MAX_SECONDS: Final = 5.0
 """CONTRACT "Retrieval"."""
 _MIN_VALUE: Final = 1e-6
 """The lowest score in the head: with 0, all scores of the rest would be equal."""
+
+_KEPT: Final = "The hits are not reranked and keep their fused order"
 
 K = TypeVar("K", bound=Hashable)
 
@@ -60,6 +63,8 @@ class RerankResult(Generic[K]):
     milliseconds: float = 0.0
     issue: Issue | None = None
     """Why reranking failed; the answer is then partial."""
+    hint: Issue | None = None
+    """What a person should know although the answer is complete: there is no reranker, or it was late."""
 
     @property
     def reranked(self) -> int:
@@ -95,13 +100,23 @@ async def rerank(
     budget = TimeBudget(now, min(deadline - now, MAX_SECONDS))
     try:
         scores = await _scored(reranker(), query, [texts[c.key] for c in head], budget, breakers)
+    except NoReranker as error:
+        return RerankResult(_as_fused(candidates), hint=_hint(f"{_KEPT}: {error.message}"))
     except LatentError as error:
         if not isinstance(error, UNANSWERED):  # which the circuit breaker logs once
             logger.warning("rerank_failed", extra={"cause": error.message})
         return RerankResult(_as_fused(candidates), _since(begun), _issue(error))
-    judged = {c.key for c in head}
+    pairs = [(c, score) for c, score in zip(head, scores, strict=True) if score is not None]
+    judged = {c.key for c, _ in pairs}
     rest = [c for c in candidates if c.key not in judged]
-    return RerankResult(_falling(_placed(head, scores, rest)), _since(begun))
+    late = _hint(
+        f"The reranker was late: it ordered {len(pairs)} of {len(head)} hits, the others follow in their fused order"
+    )
+    return RerankResult(
+        _falling(_placed([c for c, _ in pairs], [score for _, score in pairs], rest)),
+        _since(begun),
+        hint=late if len(pairs) < len(head) else None,
+    )
 
 
 async def _scored(
@@ -110,7 +125,7 @@ async def _scored(
     texts: Sequence[str],
     budget: TimeBudget,
     breakers: CircuitBreakers,
-) -> list[float]:
+) -> Sequence[float | None]:
     """The scores; ``TimedOut`` at the deadline even if the reranker ignores it."""
     try:
         return await breakers.of(reranker.name).run(
@@ -159,9 +174,13 @@ def _issue(error: LatentError) -> Issue:
     late = isinstance(error, TimedOut)
     return Issue(
         code=IssueCode.TIMEOUT if late else IssueCode.UNAVAILABLE,
-        message=f"The hits are not reranked and keep their fused order: {error.message}",
+        message=f"{_KEPT}: {error.message}",
         details={"stage": "rerank", "cause": error.code.value, **error.details},
     )
+
+
+def _hint(message: str) -> Issue:
+    return Issue(code=IssueCode.POLICY, message=message, details={"stage": "rerank"})
 
 
 def _since(begun: float) -> float:

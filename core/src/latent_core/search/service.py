@@ -192,6 +192,7 @@ class SearchService:
             timings.stages["rerank"] = order.milliseconds
         answer = _answer(request, plan, order, page, retrieved, timings)
         answer = _with_issues(answer, [one.issue() for one in keywords.words.corrections])
+        answer = _with_issues(answer, [order.hint] if order.hint else [])
         if facets is not None:
             answer = _with_facets(answer, facets)
         if image is not None:

@@ -57,7 +57,8 @@ async def query_image(
     begun = perf_counter()
     ref = request.image_ref or ""
     found = await _found(shared, caller, ref, searched)
-    looking = [reads_images(container.space.embedder) for container in searched.values()]
+    spaces = [container.space for container in searched.values()]
+    looking = [reads_images(space.embedder, space.version) for space in spaces]
     picture, issue = await _picture(shared, found, request.query) if any(looking) else (None, None)
     text = found.text or ""
     if found.upload is not None and not (picture is not None and all(looking)):

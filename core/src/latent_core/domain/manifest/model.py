@@ -105,8 +105,14 @@ def is_installable(name: str) -> bool:
     return MODEL_NAME.fullmatch(name) is not None and not ours
 
 
-def reads_images(name: str) -> bool:
-    """Whether the embedder ``name`` also reads images."""
+WITH_IMAGES: Final = "+images"
+"""End of the version of a local model that reads images, which its name does not tell."""
+
+
+def reads_images(name: str, version: str = "") -> bool:
+    """Whether the embedder ``name`` also reads images. ``version``: of its vectors, if they exist."""
+    if is_local(name) or "/" not in name:
+        return version.endswith(WITH_IMAGES) or name in VLLM_WITHOUT_PREFIX
     if name.startswith(NOMIC):
         return VISION in name
     return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))

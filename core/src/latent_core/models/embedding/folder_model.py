@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import LOCAL_FOLDER
+from latent_core.domain.manifest.model import LOCAL_FOLDER, WITH_IMAGES
 from latent_core.models.embedding.encoder import Encoder
+from latent_core.models.embedding.image_encoder import ImageEncoder
 from latent_core.models.embedding.local import LocalModel, Prompts
 from latent_core.models.embedding.port import EmbeddingModel, prefixes_of
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.models.onnx.files import PROMPTS, TOKENIZER
-from latent_core.models.onnx.folder import ModelDescription, TextSide, describe
+from latent_core.models.onnx.folder import ImageSide, ModelDescription, TextSide, describe
 from latent_core.models.onnx.graph import read_graph
 
 PREFIX: Final = LOCAL_FOLDER
@@ -56,9 +57,32 @@ def local_model(
             "dims_not_stated", extra={"embedder": name, "kept_dims": kept, "dims": described.dims}
         )
     tokenizer = ModelTokenizer.open(described.folder / TOKENIZER, lower=described.text.lower)
-    model = EmbeddingModel(name, version, kept, described.text.length - tokenizer.special_tokens)
+    images = described.images
+    if images is not None:
+        version += WITH_IMAGES
+        if kept < described.dims:
+            raise Invalid(
+                f"{name} embeds texts and pictures in {described.dims} dimensions: remove dims"
+            )
+    model = EmbeddingModel(
+        name,
+        version,
+        kept,
+        described.text.length - tokenizer.special_tokens,
+        reads_images=images is not None,
+    )
     load = partial(_load, described.folder, described.text, name, described.dims, kept)
-    return LocalModel(model, tokenizer, load, _prompts(name, described))
+    return LocalModel(
+        model,
+        tokenizer,
+        load,
+        _prompts(name, described),
+        load_images=partial(_load_images, described.folder, images, name) if images else None,
+    )
+
+
+def _load_images(folder: Path, side: ImageSide, name: str, threads: int) -> ImageEncoder:
+    return ImageEncoder(folder, side, name=name, threads=threads)
 
 
 def _prompts(name: str, described: ModelDescription) -> Prompts:

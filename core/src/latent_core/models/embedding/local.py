@@ -24,7 +24,7 @@ import numpy as np
 from latent_core.domain.errors import ServiceUnreachable
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import plan_runs
-from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from latent_core.models.embedding.port import EmbeddingModel, no_images
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.runtime.process import cores
 from latent_core.runtime.tasks import all_or_first_failure
@@ -66,6 +66,10 @@ class EncoderPort(Protocol):
     def encode(self, ids: Sequence[Sequence[int]]) -> Matrix: ...
 
 
+class ImageEncoderPort(Protocol):
+    def encode_images(self, images: Sequence[bytes]) -> Matrix: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Prompts:
     """Prefixes that a model expects before a text."""
@@ -89,9 +93,11 @@ class LocalModel:
     """Whether each text is run alone, because other texts of a run would change its vector."""
     small: bool = False
     """Whether a query is too small to gain from several threads."""
+    load_images: Callable[[int], ImageEncoderPort] | None = None
+    """As ``load``, for the pictures of a model of texts and pictures."""
 
 
-class LocalEmbedder(TextsOnly):
+class LocalEmbedder:
     """Implements ``Embedder``. The model is loaded at first use: a small one once, a large one separately for
     documents and for queries, so that a process holds only what it uses."""
 
@@ -109,6 +115,7 @@ class LocalEmbedder(TextsOnly):
         if not local.small:
             shared = partial(local.load, self._threads)
             self._queries = LoadOnce(partial(self._in, self._query_threads, shared))
+        self._images = LoadOnce(self._load_images)
         # First come, first served, one run at a time, so that callers alternate.
         self._free = asyncio.Semaphore(self._threads)
         self._closed = False
@@ -169,6 +176,32 @@ class LocalEmbedder(TextsOnly):
             return np.concatenate([encoder.encode([own]) for own in ids])
         return encoder.encode(ids)
 
+    async def _load_images(self) -> ImageEncoderPort:
+        if self._local.load_images is None:
+            raise no_images(self.model)
+        return await self._in(self._query_threads, partial(self._local.load_images, 1))
+
+    async def embed_images(self, images: Sequence[bytes]) -> Matrix:
+        """One picture per run, since each has as many tokens as a long text."""
+        rows = np.empty((len(images), self.model.dims), np.float32)
+        encoder = await self._images.get()
+        runs = iter(range(len(images)))
+
+        async def embed_runs() -> None:
+            for index in runs:
+                async with self._free:
+                    job = partial(encoder.encode_images, [images[index]])
+                    rows[index] = (await self._in(self._document_threads, job))[0]
+
+        await all_or_first_failure([embed_runs() for _ in range(self._threads)])
+        return rows
+
+    async def embed_query_image(self, image: bytes) -> Vector:
+        encoder = await self._images.get()
+        job = partial(encoder.encode_images, [image])
+        found: Vector = (await self._in(self._query_threads, job))[0]
+        return found
+
     async def _in(self, threads: Executor, job: Callable[[], T]) -> T:
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(threads, job)
@@ -184,6 +217,7 @@ class LocalEmbedder(TextsOnly):
             await asyncio.to_thread(threads.shutdown)
         self._documents.forget()
         self._queries.forget()
+        self._images.forget()
 
 
 def _give_way() -> None:

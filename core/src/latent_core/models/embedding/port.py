@@ -29,7 +29,7 @@ class EmbeddingModel:
     window: int
     """Tokens that the model reads per text, without special tokens."""
     reads_images: bool = False
-    """Whether pictures have vectors in the same space. Derived from the embedder's name."""
+    """Whether pictures have vectors in the same space. The name or the version tells it."""
 
     @property
     def key(self) -> str:
@@ -143,7 +143,8 @@ class TextsOnly:
 def no_images(model: EmbeddingModel) -> Invalid:
     return Invalid(
         f"the embedder {model.embedder} reads no images: use one that does in the manifest"
-        " (nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or nomic/nomic-embed-vision-v1.5)",
+        " (a local model of texts and pictures, nomic-embed-multimodal-7b, vllm/<model>, jina/<model> or"
+        " nomic/nomic-embed-vision-v1.5)",
         embedder=model.embedder,
     )
 

@@ -28,16 +28,23 @@ class Reranker(Protocol):
         """For issues and logs; contains no secret and no path of the server."""
         ...
 
-    async def rerank(self, query: str, texts: Sequence[str], deadline: float) -> list[float]:
-        """A finite score per text, in the order of the texts: higher is more relevant to ``query``.
+    async def rerank(
+        self, query: str, texts: Sequence[str], deadline: float
+    ) -> Sequence[float | None]:
+        """A finite score per text, in the order of the texts: higher is more relevant to ``query``. None for a text
+        that was not scored in time; at least one has a score.
 
         Scores are comparable within one call only. Neither ``query`` nor a text is blank. ``deadline`` is in the
         event loop's time: ``TimedOut`` when it passes. Other errors are ``RateLimited`` and ``Unavailable``
-        (transient) and ``Invalid`` (permanent). Either all texts get a score or none.
+        (transient) and ``Invalid`` (permanent).
         """
         ...
 
     async def close(self) -> None: ...
+
+
+class NoReranker(Unavailable):
+    """The installation has no reranker, and no manifest names one: a search keeps its fused order."""
 
 
 Provider = str
@@ -98,7 +105,7 @@ class Rerankers:
     def named(self, provider: Provider = "none") -> Reranker:
         """The reranker of a manifest's ``provider``; without one, ``Unavailable`` names the setting."""
         if self.default == "none":
-            raise Unavailable("reranking is turned off on this server: LLC_RERANK_PROVIDER is none")
+            raise NoReranker("reranking is turned off on this server: LLC_RERANK_PROVIDER is none")
         chosen = provider if provider != "none" else self.default
         if chosen == "api":
             return _there(self.api, _API_MISSING)
@@ -106,10 +113,11 @@ class Rerankers:
             return self._of_provider(chosen)
         if chosen == "local":
             return _there(self.local, _LOCAL_MISSING)
-        return _there(
-            self.api or self.local,
-            "no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER",
-        )
+        if (found := self.api or self.local) is None:
+            raise NoReranker(
+                "no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER"
+            )
+        return found
 
     def offered(self, provider: Provider = "none") -> bool:
         """Whether ``named`` would find one."""

@@ -199,7 +199,7 @@ def _modes(
     if not stack.rerankers.offered(container.manifest.retrieval.rerank.provider):
         missing.add(SearchMode.RERANK)
     pictures = found.sizes.pages or SourceType.IMAGE in stored.source_types
-    if not pictures and not reads_images(embedder):
+    if not pictures and not reads_images(embedder, container.space.version):
         missing.add(SearchMode.CROSSMODAL)
     return [mode.value for mode in OFFERED_MODES if mode not in missing]
 
