@@ -166,7 +166,7 @@ class Stack:
             )
             embedders.keep_adapters_in(StoredAdapters(db))
             services.push_async_callback(embedders.close)
-            rerankers = Rerankers.of(settings)
+            rerankers = Rerankers.of(settings, embedders.store)
             services.push_async_callback(rerankers.close)
             blobs = await open_blobs(services, settings, place, holder, policy)
             metrics, capacity = Metrics(), CapacityGuard.of(settings, place.tmp)

@@ -7,6 +7,7 @@ import json
 import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,11 @@ from latent_core.models.rerank.cross_encoder import (
     reranker_of,
 )
 from latent_core.models.rerank.local import GROUP, LocalReranker, plan_runs
+from latent_core.models.rerank.resolve import Rerankers
+from latent_core.models.store.hashes import hashes_of
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel, ModelFile
+from latent_core.settings import Settings
 from tests.support.contracts.rerank import QUERY, TEXTS, RerankerContract, scores_of, soon
 
 DEADLINE = 30.0
@@ -370,3 +376,38 @@ def test_runs_hold_each_pair_once_within_the_budget(lengths: list[int], budget: 
     assert sorted(index for run in runs for index in run) == list(range(len(lengths)))
     for run in runs:
         assert len(run) == 1 or len(run) * max(lengths[index] for index in run) <= budget
+
+
+async def test_an_installed_cross_encoder_reranks_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models")
+    rerankers = Rerankers.of(Settings(), store)
+    with pytest.raises(Unavailable, match="latent models add"):
+        rerankers.named("local")
+    with store.locked("tiny-reranker", 1):
+        adding = store.adding("tiny-reranker@000000000000")
+        adding.mkdir()
+        write_tokenizer(adding)
+        write_model(adding)
+        files = {name: hashes_of(adding / name) for name in ("model.onnx", "tokenizer.json")}
+        model = InstalledModel(
+            hub_id="acme/tiny-reranker",
+            revision="0" * 40,
+            name="tiny-reranker",
+            kind="reranker",
+            precision="fp32",
+            files=tuple(
+                ModelFile(path=path, size=own.size, sha256=own.sha256)
+                for path, own in files.items()
+            ),
+            added_at=datetime.now(UTC),
+        )
+        store.publish(adding, model)
+    found = rerankers.named()
+    assert rerankers.named("local") is found
+    assert "tiny-reranker" in found.name
+    scores = await found.rerank(QUERY, TEXTS, soon())
+    assert len(scores) == len(TEXTS)
+    await Rerankers.of(Settings(rerank_provider="local"), store).close()
+    store.remove(model)
+    assert not rerankers.offered("local")
+    await rerankers.close()

@@ -291,8 +291,10 @@ def _show_added(result: AddResult, *, as_json: bool) -> None:
             f"{done} {model.reference} ({model.kind}{dims}{tokens}, {model.precision}, {size(model.size)})"
         )
     )
+    remark = "searches with mode rerank use it, unless another one is configured"
     if model.kind != "reranker":
-        answers().print(safe(f"try: latent container create ID --embedder {model.name}"))
+        remark = f"try: latent container create ID --embedder {model.name}"
+    answers().print(safe(remark))
 
 
 def _as_json(model: InstalledModel) -> dict[str, object]:

@@ -21,7 +21,13 @@ from tokenizers import Encoding, Tokenizer
 
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.models.onnx.files import TOKENIZER
-from latent_core.models.onnx.folder import TEXT_INPUTS, ModelDescription, TextSide, describe
+from latent_core.models.onnx.folder import (
+    TEXT_INPUTS,
+    ModelDescription,
+    ModelPrecision,
+    TextSide,
+    describe,
+)
 from latent_core.models.onnx.session import RUN_ERRORS, open_session
 
 QUERY_SHARE: Final = 0.5
@@ -30,10 +36,12 @@ _TYPES: Final = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 Ids = NDArray[np.int64]
 
 
-def reranker_of(folder: Path, setting: str) -> ModelDescription:
+def reranker_of(
+    folder: Path, setting: str, precision: ModelPrecision | None = None
+) -> ModelDescription:
     """The description of a cross-encoder's folder. ``Invalid`` begins with ``setting``, which names the folder."""
     try:
-        described = describe(folder)
+        described = describe(folder, precision)
     except Invalid as exc:
         raise Invalid(f"{setting}: {exc.message}") from exc
     if described.kind != "reranker":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from latent_core.domain.errors import TimedOut, Unavailable
-from latent_core.models.onnx.folder import ModelDescription
+from latent_core.models.onnx.folder import ModelDescription, ModelPrecision
 from latent_core.models.rerank.cross_encoder import (
     CrossEncoder,
     Pair,
@@ -56,10 +56,11 @@ class LocalReranker:
         threads: int | None = None,
         load: Callable[[ModelDescription], Scores] = CrossEncoder,
         setting: str = "LLC_RERANK_FOLDER",
+        precision: ModelPrecision | None = None,
     ) -> None:
         """``Invalid`` names a file that is missing in ``folder``, after ``setting``. ``threads``: by default all cores
-        of this process."""
-        self._described = reranker_of(folder, setting)
+        of this process. ``precision``: of the weights, if it is known."""
+        self._described = reranker_of(folder, setting, precision)
         self._load = load
         self._side_by_side = threads or cores()
         self._threads = ThreadPoolExecutor(self._side_by_side, thread_name_prefix="rerank")

@@ -1,7 +1,7 @@
 """The ``Reranker`` interface, and the choice of a reranker by a container's ``retrieval.rerank.provider``.
 
 api                   the server at LLC_RERANK_API_URL
-local                 the cross-encoder in LLC_RERANK_FOLDER
+local                 the cross-encoder in LLC_RERANK_FOLDER, else the one that was installed last (``models.store``)
 <provider>/<model>    a model of a provider (``models.providers.registry``)
 none                  the default: LLC_RERANK_PROVIDER, else the configured one of the first two, the server first
 """
@@ -16,7 +16,9 @@ from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
 from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.registry import Providers
 from latent_core.models.rerank.api import ApiReranker, Dialect, RerankEndpoint
+from latent_core.models.rerank.installed import InstalledRerankers
 from latent_core.models.rerank.local import LocalReranker
+from latent_core.models.store.layout import ModelStore
 from latent_core.settings import Settings
 
 
@@ -59,7 +61,8 @@ DIALECTS: Final = {
 """Kinds of providers that have rerankers."""
 
 _API_MISSING = "no rerank server is configured: set LLC_RERANK_API_URL"
-_LOCAL_MISSING = "no local rerank model is configured: set LLC_RERANK_FOLDER"
+_INSTALL = "install a cross-encoder with latent models add"
+_LOCAL_MISSING = f"no local rerank model is configured: set LLC_RERANK_FOLDER, or {_INSTALL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +72,28 @@ class Rerankers:
     default: Provider | None = None
     """As configured; ``none`` turns reranking off for all manifests and requests."""
     providers: Providers = field(default_factory=lambda: Providers(()))
+    installed: InstalledRerankers | None = None
     _of_providers: dict[str, ApiReranker] = field(default_factory=dict)
     """Those that were used, by name."""
 
     @classmethod
-    def of(cls, settings: Settings) -> Rerankers:
-        """The configured rerankers, not loaded yet; ``Invalid`` names an unusable setting."""
+    def of(cls, settings: Settings, store: ModelStore | None = None) -> Rerankers:
+        """The configured rerankers, not loaded yet; ``Invalid`` names an unusable setting. ``store``: of installed
+        models."""
         if settings.rerank_provider == "none":
             return cls(default="none")
         if settings.rerank_provider == "api" and not settings.rerank_api_url:
             raise Invalid(f"LLC_RERANK_PROVIDER is api, but {_API_MISSING}")
-        if settings.rerank_provider == "local" and settings.rerank_folder is None:
+        installed = InstalledRerankers(store) if store is not None else None
+        there = settings.rerank_folder or (installed and installed.newest())
+        if settings.rerank_provider == "local" and not there:
             raise Invalid(f"LLC_RERANK_PROVIDER is local, but {_LOCAL_MISSING}")
         made = cls(
-            _api(settings), _local(settings), settings.rerank_provider, Providers.of(settings)
+            _api(settings),
+            _local(settings),
+            settings.rerank_provider,
+            Providers.of(settings),
+            installed,
         )
         made.check(settings.rerank_provider or "none", "LLC_RERANK_PROVIDER")
         return made
@@ -112,12 +123,15 @@ class Rerankers:
         if chosen is not None and "/" in chosen:
             return self._of_provider(chosen)
         if chosen == "local":
-            return _there(self.local, _LOCAL_MISSING)
-        if (found := self.api or self.local) is None:
+            return _there(self._here(), _LOCAL_MISSING)
+        if (found := self.api or self._here()) is None:
             raise NoReranker(
-                "no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER"
+                f"no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER, or {_INSTALL}"
             )
         return found
+
+    def _here(self) -> LocalReranker | None:
+        return self.local or (self.installed.newest() if self.installed else None)
 
     def offered(self, provider: Provider = "none") -> bool:
         """Whether ``named`` would find one."""
@@ -140,6 +154,8 @@ class Rerankers:
         for reranker in (self.api, self.local, *self._of_providers.values()):
             if reranker is not None:
                 await reranker.close()
+        if self.installed is not None:
+            await self.installed.close()
 
 
 def _there(reranker: Reranker | None, missing: str) -> Reranker:
