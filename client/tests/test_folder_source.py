@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Awaitable, Callable
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from hypothesis import given, strategies as st
+from typing_extensions import override
 
-from latent_client import AsyncClient, SyncConsent, plan_folder, sync_folder
+from latent_client import AsyncClient, SyncConsent, folder_lock, plan_folder, sync_folder
 from latent_client.source_registry import FILE, RegisteredSource, SourceRegistry
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Conflict, Invalid, TimedOut
 from latent_core.domain.source import is_same_folder, needs_consent
+from latent_core.wire.sources import SourceMatch, SourceView
 from tests.support.fake_gateway.gateway import TOKEN, FakeGateway
 
 FILES = 25
@@ -244,6 +249,95 @@ async def test_a_registry_that_cannot_be_read_stops_the_sync(
         with pytest.raises(Invalid, match="it is damaged"):
             await sync_folder(client, "notes", make(tmp_path / "notes", "home", 1))
     assert not gateway.documents
+
+
+class SlowClient(AsyncClient):
+    """Creates a source only after another client has looked for one, or could not."""
+
+    other_came: asyncio.Event
+
+    @override
+    async def create_source(
+        self, container_id: str, root: str, *, host: str, folder: str, adopt: bool = False
+    ) -> SourceView:
+        async with asyncio.timeout(30):
+            await self.other_came.wait()
+        return await super().create_source(
+            container_id, root, host=host, folder=folder, adopt=adopt
+        )
+
+
+class SecondClient(SlowClient):
+    @override
+    async def match_sources(
+        self, container_id: str, root: str, sha256: Sequence[str]
+    ) -> list[SourceMatch]:
+        found = await super().match_sources(container_id, root, sha256)
+        self.other_came.set()
+        return found
+
+
+async def test_two_first_syncs_of_a_folder_at_the_same_time_create_one_source(
+    gateway: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, data = make(tmp_path / "notes", "home", 5), tmp_path / "data"
+    other_came, lock = asyncio.Event(), folder_lock._locked
+
+    def locked(file: int) -> bool:
+        taken = lock(file)
+        if not taken:
+            other_came.set()
+        return taken
+
+    monkeypatch.setattr(folder_lock, "_locked", locked)
+    async with (
+        SlowClient(gateway.url, TOKEN, data_dir=data) as first,
+        SecondClient(gateway.url, TOKEN, data_dir=data) as second,
+    ):
+        first.other_came = second.other_came = other_came
+        reports = await asyncio.gather(
+            sync_folder(first, "notes", folder), sync_folder(second, "notes", folder)
+        )
+    assert [report.root for report in reports] == ["notes", "notes"]
+    assert roots(gateway) == {"notes": 5}
+    assert sorted(path.name for path in data.iterdir()) == [FILE, f"{FILE}.lock"]
+
+
+HOLD = """
+import fcntl, os, sys
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print(os.getpid(), file=lock, end="", flush=True)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_lock_on_a_folder_is_waited_for_with_a_deadline_and_ends_with_its_process(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, other = make(tmp_path / "notes", "home", 5), make(tmp_path / "other", "other", 5)
+    monkeypatch.setattr(folder_lock, "WAIT_SECONDS", 0.0)
+    client.data_dir.mkdir(parents=True, exist_ok=True)
+    path = folder_lock.path_of(client.data_dir, "notes", folder)
+    holder = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HOLD, str(path), stdin=PIPE, stdout=PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        async with asyncio.timeout(30):
+            assert await holder.stdout.readline() == b"held\n"
+        with pytest.raises(TimedOut, match=f"process {holder.pid} still decides which source"):
+            await sync_folder(client, "notes", folder)
+        await sync_folder(client, "notes", other)
+        assert roots(gateway) == {"other": 5}
+    finally:
+        holder.kill()
+        await holder.wait()
+    assert path.exists()
+    await sync_folder(client, "notes", folder)
+    assert roots(gateway) == {"notes": 5, "other": 5}
+    assert not path.exists()
 
 
 def test_the_registry_has_one_source_per_gateway_folder_and_name(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ async def sync_folder(
         if not known or SOURCE_DETAIL not in exc.details:
             raise
     opening.refuse_empty()
-    source = await opening.finder.claim(opening.found.files)
+    source = await opening.finder.claim(opening.found.files, refused=source)
     return await opening.sync(source).run(
         delete_vanished=delete_vanished, rebuild=rebuild, password=password
     )

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from latent_client.files import sha256_of
+from latent_client.folder_lock import folder_lock
 from latent_client.source_registry import RegisteredSource, SourceRegistry
 from latent_client.uploads import in_parallel
 from latent_client.walk import FoundFile
@@ -127,8 +128,19 @@ class SourceFinder:
                 return FolderSource(one.root, one.source_id)
         return None
 
-    async def claim(self, files: Sequence[FoundFile]) -> FolderSource:
-        """The source of the folder. Raises ``Conflict`` if a person must decide and none can be asked."""
+    async def claim(
+        self, files: Sequence[FoundFile], refused: FolderSource | None = None
+    ) -> FolderSource:
+        """The source of the folder; not the ``refused`` one, which this client had registered before. Raises
+        ``Conflict`` if a person must decide and none can be asked, and ``TimedOut`` if another process still decides.
+        """
+        async with folder_lock(self._client.data_dir, self._container_id, self._folder):
+            meanwhile = self.registered()
+            if meanwhile is not None and meanwhile != refused:
+                return meanwhile
+            return await self._claimed(files)
+
+    async def _claimed(self, files: Sequence[FoundFile]) -> FolderSource:
         matches = await self._matches(files)
         choice = await self._decided(self._choose(matches))
         place = {"host": self._host, "folder": str(self._folder)}
