@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from typing_extensions import override
 
 from latent_client import (
     AsyncClient,
@@ -18,16 +21,21 @@ from latent_client import (
     plan_folder,
     sync_folder,
 )
+from latent_client.files import read_blocks
 from latent_client.folder import name_of
 from latent_client.folder_listing import parts
+from latent_client.uploads import READINGS
 from latent_core.domain.errors import Conflict, Invalid, NotFound, OutOfSpace, RateLimited
+from latent_core.domain.ids import content_hash
 from latent_core.domain.job import JobState
-from latent_core.wire.documents import ListedFile
-from tests.support.fake_gateway.gateway import MAX_UPLOAD, FakeGateway
+from latent_core.wire.documents import ListedFile, UploadAnswer, UploadView
+from tests.support.fake_gateway.gateway import MAX_UPLOAD, TOKEN, FakeGateway
 from tests.support.fake_gateway.http import FakeResponse, failure
 
 UPLOADS = "POST .*/uploads"
 NOBODY = 65534
+LONG_AGO = 1_700_000_000_123_456_789
+"""No file system gives a file that changes now this time."""
 
 
 @pytest.fixture
@@ -36,6 +44,7 @@ def museum(tmp_path: Path) -> Path:
     (folder / "rooms").mkdir(parents=True)
     for name in ("index.md", "rooms/lamp.md", "rooms/lens.md"):
         (folder / name).write_text(f"about {name}", encoding="utf-8")
+        os.utime(folder / name, ns=(LONG_AGO, LONG_AGO))
     return folder
 
 
@@ -324,15 +333,117 @@ async def test_progress_is_reported_by_stage(
     ]
 
 
+class ChangingClient(AsyncClient):
+    """While it sends a file, another program writes the next version."""
+
+    versions: list[str]
+
+    @override
+    async def upload(
+        self,
+        container_id: str,
+        file: Path,
+        *,
+        filename: str | None = None,
+        mime: str = "application/octet-stream",
+    ) -> UploadView:
+        async def blocks() -> AsyncIterator[bytes]:
+            async for block in read_blocks(file):
+                half = len(block) // 2
+                yield block[:half]
+                if self.versions:
+                    await asyncio.to_thread(file.write_text, self.versions.pop(0), "utf-8")
+                yield (await asyncio.to_thread(file.read_bytes))[half:]
+
+        answer = await self._transport.ask(
+            UploadAnswer,
+            "POST",
+            f"/v1/containers/{container_id}/uploads",
+            query={"filename": filename or file.name},
+            headers={"Content-Type": mime},
+            body=blocks,
+            repeatable=False,
+        )
+        return answer.upload
+
+
+@pytest.fixture
+async def changing(gateway: FakeGateway) -> AsyncIterator[ChangingClient]:
+    async with ChangingClient(gateway.url, TOKEN, timeout_seconds=10) as client:
+        yield client
+
+
+def texts(gateway: FakeGateway) -> list[str]:
+    return [document.text for document in gateway.documents.values()]
+
+
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
+    changing: ChangingClient, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "a.md").write_text("old old old", encoding="utf-8")
+    os.utime(tmp_path / "log" / "a.md", ns=(LONG_AGO, LONG_AGO))
+    changing.versions = ["new new new"]
+    await sync_folder(changing, "notes", tmp_path / "log")
+    assert texts(gateway) == ["new new new"]
+    assert len(gateway.requests_to(UPLOADS)) == 2
+    assert (await sync_folder(changing, "notes", tmp_path / "log")).unchanged == 1
+
+
+async def test_a_file_that_never_stops_changing_is_stored_as_read_and_seen_by_the_next_sync(
+    changing: ChangingClient, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "a.md").write_text("aaaaaaaa", encoding="utf-8")
+    changing.versions = ["bbbbbbbb", "cccccccc", "dddddddd"]
+    await sync_folder(changing, "notes", tmp_path / "log")
+    [stored] = gateway.documents.values()
+    assert (stored.text, stored.view.sha256) == ("ccccdddd", content_hash("ccccdddd"))
+    assert len(gateway.requests_to(UPLOADS)) == READINGS
+    assert len((await sync_folder(changing, "notes", tmp_path / "log")).added) == 1
+    assert texts(gateway) == ["dddddddd"]
+
+
+@pytest.mark.parametrize("coarse", [True, False])
+async def test_a_change_within_the_same_tick_of_the_file_systems_clock_is_seen(
+    client: AsyncClient, gateway: FakeGateway, tmp_path: Path, coarse: bool
+) -> None:
+    """It has the same size and time. FAT counts in steps of two seconds."""
+    now = time.time_ns() + 10**9  # what is written during this test
+    tick = now // 10**9 * 10**9 if coarse else now
+    folder, file = tmp_path / "stick", tmp_path / "stick" / "a.md"
+    folder.mkdir()
+    for step, text in enumerate(("one", "two", "one", "one", "six")):
+        file.write_text(text, encoding="utf-8")
+        os.utime(file, ns=(tick, tick))
+        report = await sync_folder(client, "notes", folder)
+        assert (texts(gateway), len(report.added)) == ([text], int(step != 3))
+
+
+async def test_a_file_whose_time_has_settled_is_hashed_once_and_then_never_again(
+    client: AsyncClient, gateway: FakeGateway, museum: Path
+) -> None:
+    file = museum / "index.md"
+    ahead = time.time_ns() + 10**12
+    os.utime(file, ns=(ahead, ahead))
+    await sync_folder(client, "notes", museum)
+    gateway.requests.clear()
+    await sync_folder(client, "notes", museum)
+    assert [len(r.json()["files"]) for r in gateway.requests_to("POST .*/listing")] == [3, 1]
+    os.utime(file, ns=(LONG_AGO, LONG_AGO))
+    await sync_folder(client, "notes", museum)
+    gateway.requests.clear()
+    assert (await sync_folder(client, "notes", museum)).unchanged == 3
+    assert len(gateway.requests) == 1
+
+
 async def test_a_single_file_has_its_name_or_the_given_uri(
     client: AsyncClient, gateway: FakeGateway, museum: Path
 ) -> None:
     await ingest_file(client, "notes", museum / "index.md")
     await ingest_file(client, "notes", museum / "index.md", "file:///start")
     assert uris(gateway) == ["file:///index.md", "file:///start"]
-    assert (
-        next(iter(gateway.documents.values())).mtime_ns == (museum / "index.md").stat().st_mtime_ns
-    )
+    assert [document.mtime_ns for document in gateway.documents.values()] == [LONG_AGO, LONG_AGO]
 
 
 @pytest.mark.parametrize("name", ["nothing.md", "rooms"])

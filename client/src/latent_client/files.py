@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -13,6 +14,10 @@ from typing import BinaryIO, Final
 from latent_core.domain.errors import Invalid
 
 BLOCK: Final = 256 * 1024
+TICK_NS: Final = 20_000_000
+"""Longer than the clock of a file system stands still."""
+COARSE_TICK_NS: Final = 2_500_000_000
+"""That of some file systems counts in seconds (FAT: in steps of two)."""
 
 
 async def read_blocks(
@@ -60,6 +65,16 @@ class _Source:
 async def sha256_of(file: Path) -> str:
     """The hash in lower-case hexadecimal. Raises ``Invalid`` if the file cannot be read."""
     return await asyncio.to_thread(_sha256, file)
+
+
+def recorded_time(mtime_ns: int) -> int:
+    """The modification time to record for a file that is read from now on.
+
+    A file that was modified just now can change again within the same tick of the clock, and its time stays the same.
+    So it gets a time that it does not have: the next sync compares its hash.
+    """
+    tick = COARSE_TICK_NS if mtime_ns % 1_000_000 == 0 else TICK_NS
+    return mtime_ns if mtime_ns < time.time_ns() - tick else max(mtime_ns - 1, 0)
 
 
 def is_text(path: str) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from latent_client.files import sha256_of
+from latent_client.files import recorded_time, sha256_of
 from latent_client.folder_listing import (
     FolderLister,
     FolderTarget,
@@ -393,7 +393,8 @@ class _Sync:
 
         async def one(file: FoundFile) -> ListedFile | None:
             try:
-                return listed_file(file, digests, await sha256_of(file.file))
+                known = replace(file, mtime_ns=recorded_time(file.mtime_ns))
+                return listed_file(known, digests, await sha256_of(file.file))
             except Invalid as exc:
                 self._skips.add(file.path, exc.message)
                 return None
@@ -419,7 +420,7 @@ class _Sync:
         async def one(file: FoundFile) -> AddAnswer | None:
             uri = prefix_of(self._target.root) + file.path
             meta = self._metas.of(file.path)
-            sending = FileUpload(file.file, uri, file.mtime_ns, meta, rebuild, password)
+            sending = FileUpload(file.file, uri, meta, rebuild, password)
             try:
                 return await send(self._client, self._target.container_id, sending)
             except (Invalid, TooLarge, IngestFailed, Forbidden) as exc:

@@ -83,7 +83,7 @@ def _locked(lock: int) -> bool:
 
 
 def _is_at(path: Path, lock: int) -> bool:
-    """Not if its holder has removed it since it was opened: then it excludes nobody."""
+    """Not if its holder has removed it since it was opened: then it excludes no process."""
     try:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
+from latent_client.files import recorded_time, unreadable
 from latent_client.sidecars import read_meta, sidecar_of
 from latent_core.domain.errors import Invalid, RateLimited
 from latent_core.wire.documents import AddAnswer, UploadView
@@ -16,6 +18,8 @@ from latent_core.wire.documents import AddAnswer, UploadView
 CONCURRENCY: Final = 4
 RATE_ATTEMPTS: Final = 6
 LONGEST_RATE_PAUSE: Final = 60.0
+READINGS: Final = 3
+"""Of a file that changes while it is read. Then the last one counts, and the next sync reads it again."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -27,7 +31,6 @@ class FileUpload:
 
     file: Path
     source_uri: str
-    mtime_ns: int
     meta: Mapping[str, Any] = field(default_factory=dict)
     rebuild: bool = False
     password: str | None = field(default=None, repr=False)
@@ -70,13 +73,11 @@ async def ingest_file(
     """
     if not await asyncio.to_thread(file.is_file):
         raise Invalid(f"{file} is not a file; give an existing file or folder")
-    status = await asyncio.to_thread(file.stat)
     sidecar = await asyncio.to_thread(sidecar_of, file)
     sidecar_meta = await asyncio.to_thread(read_meta, sidecar) if sidecar else {}
     sending = FileUpload(
         file,
         source_uri or f"file:///{file.name}",
-        status.st_mtime_ns,
         {**sidecar_meta, **(meta or {})},
         rebuild,
         password,
@@ -85,19 +86,42 @@ async def ingest_file(
 
 
 async def send(client: SendingClient, container_id: str, sending: FileUpload) -> AddAnswer:
-    upload = await _rate_limited(lambda: client.upload(container_id, sending.file))
+    """Send the file as it is before and after it is read, not a mixture of two versions."""
+    after = await _state(sending.file)
+    for _ in range(READINGS):
+        before, recorded = after, recorded_time(after.mtime_ns)
+        upload = await _rate_limited(lambda: client.upload(container_id, sending.file))
+        after = await _state(sending.file)
+        if after == before:
+            break
     return await _rate_limited(
         lambda: client.add(
             container_id,
             file_ref=upload.file_ref,
             source_uri=sending.source_uri,
-            modified_at=datetime.fromtimestamp(sending.mtime_ns // 1_000_000_000, UTC),
-            mtime_ns=sending.mtime_ns,
+            modified_at=datetime.fromtimestamp(before.mtime_ns // 1_000_000_000, UTC),
+            mtime_ns=recorded,
             meta=dict(sending.meta) or None,
             rebuild=sending.rebuild,
             password=sending.password,
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _FileState:
+    """Differs between two versions of a file. Inodes do not count: some file systems give another one each time."""
+
+    mtime_ns: int
+    bytes: int
+
+
+async def _state(file: Path) -> _FileState:
+    try:
+        status = await asyncio.to_thread(os.stat, file)
+    except OSError as exc:
+        raise unreadable(file, exc) from exc
+    return _FileState(status.st_mtime_ns, status.st_size)
 
 
 async def in_parallel(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]:

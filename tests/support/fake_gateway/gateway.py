@@ -226,6 +226,9 @@ def listing(gateway: FakeGateway, request: FakeRequest, container_id: str) -> Fa
         if d.view.source_uri.startswith(prefix)
     }
     verdicts = {f["path"]: _verdict(f, stored.get(f["path"])) for f in body["files"]}
+    for file in body["files"]:
+        if verdicts[file["path"]] == "same":
+            stored[file["path"]].mtime_ns = file["mtime_ns"]
     gone = sorted(path for path in set(stored) - set(verdicts) if _within(path, body))
     withheld = not body.get("allow_deletions") and needs_consent(len(gone), len(stored))
     deletes = body["delete_vanished"] and not withheld

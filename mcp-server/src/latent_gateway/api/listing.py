@@ -180,7 +180,7 @@ class ListingComparison:
 def compare(
     files: dict[UUID, ListedFile], known: dict[UUID, StoredFile], recipe_now: str
 ) -> ListingComparison:
-    """Compare size and time, then the hash. A file whose recipe has changed is always needed.
+    """Compare the hash if it is given, else size and time. A file whose recipe has changed is always needed.
 
     The last accepted version counts before the live one: a file with an open job is not sent twice, and a refused
     file is not sent again until it has changed.
@@ -200,9 +200,8 @@ def compare(
 
 def _by_job(comparison: ListingComparison, file: ListedFile, job: LastJob, recipe_now: str) -> None:
     same_meta = job.given_meta == file.meta_sha256
-    same_bytes = job.mtime_ns == file.mtime_ns or (
-        file.sha256 is not None and file.sha256 == job.sha256
-    )
+    hashed = file.sha256 is not None and job.sha256 is not None
+    same_bytes = file.sha256 == job.sha256 if hashed else file.mtime_ns == job.mtime_ns
     if not same_meta or (job.refused and job.recipe != recipe_now):
         comparison.need.append(file.path)
     elif not same_bytes:
@@ -229,12 +228,14 @@ def _by_document(
     same_bytes = stored.bytes == file.bytes and stored.has_original
     if not stored.live or not same_making or not same_bytes:
         comparison.need.append(file.path)
-    elif stored.mtime_ns == file.mtime_ns:
+    elif file.sha256 is not None:
+        if file.sha256 != stored.sha256:
+            comparison.need.append(file.path)
+            return
         comparison.unchanged += 1
-    elif file.sha256 is None:
-        comparison.unsure.append(file.path)
-    elif file.sha256 == stored.sha256:
+        if file.mtime_ns != stored.mtime_ns:
+            comparison.touched[doc_id] = file.mtime_ns
+    elif file.mtime_ns == stored.mtime_ns:
         comparison.unchanged += 1
-        comparison.touched[doc_id] = file.mtime_ns
     else:
-        comparison.need.append(file.path)
+        comparison.unsure.append(file.path)
