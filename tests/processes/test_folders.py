@@ -51,6 +51,12 @@ def write(folder: Path, name: str, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
+def age(folder: Path) -> None:
+    """A file that changed just now is compared by its hash."""
+    for file in folder.rglob("*.*"):
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+
+
 async def synced(client: AsyncClient, container: str, folder: Path, **more: Any) -> FolderReport:
     """Sync, and wait until all jobs are done."""
     report = await sync_folder(client, container, folder, **more)
@@ -396,8 +402,7 @@ async def test_a_folder_sent_in_parts_loses_what_vanished_between_them(
     await client.create(manifest("parted"))
     for n in range(12):
         write(museum, f"many/{n:02}.txt", f"Buoy {n} rings.\n")
-    for file in museum.rglob("*.*"):  # what changed just now is compared by its hash
-        os.utime(file, (1_700_000_000, 1_700_000_000))
+    age(museum)
     await synced(client, "parted", museum)
     (museum / "many" / "05.txt").unlink()
     kept = [f"many/{n:02}.txt" for n in range(12) if n != 5]
