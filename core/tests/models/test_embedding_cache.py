@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 import numpy as np
 import pytest
 
-from latent_core.db.connection import Database, only_row
+from latent_core.db.connection import Connection, Database, only_row
 from latent_core.db.spaces import embedding_cache as embeddings, embedding_claims
+from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.ids import Sha256, content_hash
 from latent_core.domain.vector_types import Matrix, Vector
@@ -160,8 +161,8 @@ async def test_the_claims_of_a_dead_process_lapse(
 
     async with database.single() as conn:
         space, hashes = embedder.model.key, [content_hash("x")]
-        assert await embedding_claims.claim(conn, space, b"dead", hashes) == set(hashes)
-        assert await embedding_claims.claim(conn, space, b"other", hashes) == set()
+        assert await embedding_claims.claim(conn, space, Claimant(b"dead"), hashes) == set(hashes)
+        assert await embedding_claims.claim(conn, space, Claimant(b"other"), hashes) == set()
     waiting = asyncio.create_task(cached.embed(["x"], checkpoint))
     async with asyncio.timeout(30):
         await waits.wait()
@@ -177,13 +178,93 @@ async def test_the_claims_of_a_dead_process_lapse(
 async def test_a_renewed_claim_holds_and_only_its_owner_releases_it(database: Database) -> None:
     hashes = [content_hash("x")]
     async with database.single() as conn:
-        await embedding_claims.claim(conn, "s", b"one", hashes)
+        await embedding_claims.claim(conn, "s", Claimant(b"one"), hashes)
         await conn.execute("UPDATE embedding_cache SET used_at = used_at - interval '2 minutes'")
-        await embedding_claims.renew(conn, "s", b"one", hashes)
-        await embedding_claims.release(conn, "s", b"two", hashes)
-        assert await embedding_claims.claim(conn, "s", b"two", hashes) == set()
-        await embedding_claims.release(conn, "s", b"one", hashes)
-        assert await embedding_claims.claim(conn, "s", b"two", hashes) == set(hashes)
+        await embedding_claims.renew(conn, "s", Claimant(b"one"), hashes)
+        await embedding_claims.release(conn, "s", Claimant(b"two"), hashes)
+        assert await embedding_claims.claim(conn, "s", Claimant(b"two"), hashes) == set()
+        await embedding_claims.release(conn, "s", Claimant(b"one"), hashes)
+        assert await embedding_claims.claim(conn, "s", Claimant(b"two"), hashes) == set(hashes)
+
+
+async def test_a_claim_from_the_future_is_void(database: Database) -> None:
+    """The clock of the database was set back."""
+    hashes = [content_hash("x")]
+    async with database.single() as conn:
+        await embedding_claims.claim(conn, "s", Claimant(b"one"), hashes)
+        await conn.execute("UPDATE embedding_cache SET used_at = now() + interval '2 hours'")
+        assert await embedding_claims.claim(conn, "s", Claimant(b"two"), hashes) == set(hashes)
+
+
+async def test_a_worker_that_restarts_under_its_id_takes_its_claims_back_at_once(
+    embedder: CountingEmbedderStub, database: Database
+) -> None:
+    async with database.single() as conn:
+        killed = Claimant.of_worker("lighthouse-1", 3600)
+        await embedding_claims.claim(conn, embedder.model.key, killed, [content_hash("x")])
+    restarted = Claimant.of_worker("lighthouse-1", 3600)
+    batcher = Batcher(embedder)
+    async with asyncio.timeout(30):
+        await CachedEmbedding(batcher, database, no_pictures, restarted).embed(["x"])
+    await batcher.close()
+    assert embedder.embedded_texts == ["x"]
+    assert await claims_of(database) == 0
+
+
+async def test_a_text_that_is_refused_for_good_fails_in_each_process_that_needs_it(
+    cached: CachedEmbedding,
+    neighbour: CachedEmbedding,
+    embedder: CountingEmbedderStub,
+    database: Database,
+) -> None:
+    embedder.fails_on = "refused"
+    async with asyncio.timeout(30):
+        results = await asyncio.gather(
+            *(worker.embed(["refused", "fine"]) for worker in (cached, neighbour)),
+            return_exceptions=True,
+        )
+    assert [type(result) for result in results] == [Unavailable, Unavailable]
+    assert await claims_of(database) == 0
+
+
+async def test_a_process_that_is_cancelled_while_it_embeds_leaves_no_claim(
+    database: Database,
+) -> None:
+    class Endless(CountingEmbedderStub):
+        began = asyncio.Event()
+
+        async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+            self.began.set()
+            return await asyncio.Future[Matrix]()
+
+    embedder = Endless()
+    batcher = Batcher(embedder)
+    task = asyncio.create_task(CachedEmbedding(batcher, database, no_pictures).embed(["x"]))
+    async with asyncio.timeout(30):
+        await embedder.began.wait()
+    assert await claims_of(database) == 1
+    task.cancel()
+    await asyncio.wait([task])
+    assert await claims_of(database) == 0
+    await batcher.close()
+
+
+async def test_a_large_document_claims_its_texts_step_by_step(
+    cached: CachedEmbedding, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: list[int] = []
+    claim = embedding_claims.claim
+
+    async def counted(
+        conn: Connection, space: str, claimant: Claimant, hashes: Collection[Sha256]
+    ) -> set[Sha256]:
+        claimed.append(len(hashes))
+        return await claim(conn, space, claimant, hashes)
+
+    monkeypatch.setattr(embedding_claims, "claim", counted)
+    await cached.embed([f"text {n}" for n in range(2500)])
+    assert claimed == [1024, 1024, 452]
+    assert await claims_of(database) == 0
 
 
 async def test_a_process_does_not_wait_for_ever_for_another_one(
@@ -194,7 +275,9 @@ async def test_a_process_does_not_wait_for_ever_for_another_one(
 ) -> None:
     monkeypatch.setattr(cache, "MAX_WAIT_SECONDS", 0.0)
     async with database.single() as conn:
-        await embedding_claims.claim(conn, embedder.model.key, b"stuck", [content_hash("x")])
+        await embedding_claims.claim(
+            conn, embedder.model.key, Claimant(b"stuck"), [content_hash("x")]
+        )
     async with asyncio.timeout(30):
         await cached.embed(["x", "y"])
     assert sorted(embedder.embedded_texts) == ["x", "y"]

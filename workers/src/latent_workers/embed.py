@@ -11,6 +11,7 @@ from latent_core.db import embed_usage
 from latent_core.db.connection import Database
 from latent_core.db.containers import Space
 from latent_core.db.embed_usage import EmbedUsage
+from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.vector_types import Matrix
@@ -52,13 +53,15 @@ class DocumentEmbedding:
         metrics: Metrics,
         read_picture: ReadPicture,
         *,
+        claimant: Claimant | None = None,
         price_of: Callable[[str], float] = lambda _: 0.0,
     ) -> None:
-        """``price_of`` returns the price of a million tokens of an embedder."""
+        """``claimant`` is this worker. ``price_of`` returns the price of a million tokens of an embedder."""
         self._embedders = embedders
         self._db = db
         self._metrics = metrics
         self._read_picture = read_picture
+        self._claimant = claimant or Claimant()
         self._price_of = price_of
         self._cached: dict[str, CachedEmbedding] = {}
         self._counters: dict[str, WordCounter] = {}
@@ -155,5 +158,7 @@ class DocumentEmbedding:
         key = embedder.model.key
         if key not in self._cached:
             self._batchers.append(Batcher(embedder))
-            self._cached[key] = CachedEmbedding(self._batchers[-1], self._db, self._read_picture)
+            self._cached[key] = CachedEmbedding(
+                self._batchers[-1], self._db, self._read_picture, self._claimant
+            )
         return self._cached[key]

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from latent_core.db.spaces import spaces
+from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.errors import Invalid
 from latent_core.models.providers.registry import Providers
 from latent_core.queue.runner import Runner, counting
@@ -60,11 +61,13 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
         Sandbox(children=RENDERERS, profile=DRAWING) as renderers,
         reader,
     ):
+        worker_id = f"{socket.gethostname()}-{os.getpid()}"
         embedding = DocumentEmbedding(
             stack.embedders,
             stack.db,
             stack.metrics,
             picture_reader(stack),
+            claimant=Claimant.of_worker(worker_id, settings.lease_seconds),
             price_of=stack.embedders.price_of,
         )
         async with stack.db.reading() as conn:
@@ -78,7 +81,7 @@ async def working(settings: Settings, stack: Stack) -> AsyncIterator[Runner]:
             concurrency=settings.jobs_at_a_time,
             lease_seconds=settings.lease_seconds,
             poll_seconds=settings.poll_seconds,
-            worker_id=f"{socket.gethostname()}-{os.getpid()}",
+            worker_id=worker_id,
             on_end=counting(stack.metrics),
             one_at_a_time=ONE_AT_A_TIME,
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache
+from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import SkippedImages
 from latent_core.domain.ids import Sha256
@@ -55,12 +56,19 @@ class CachedEmbedding:
     """Embeds each text and picture that is not cached once, also if several processes need it at the same time: texts
     through the batcher, pictures concurrently."""
 
-    def __init__(self, batcher: Batcher, db: Database, read_picture: ReadPicture) -> None:
+    def __init__(
+        self,
+        batcher: Batcher,
+        db: Database,
+        read_picture: ReadPicture,
+        claimant: Claimant | None = None,
+    ) -> None:
+        """``claimant`` is this process: by default another one each time."""
         self._batcher = batcher
         self._db = db
         self._read = read_picture
         self._in_flight = InFlight()
-        self._claims = EmbeddingClaims(db, batcher.embedder.model.key)
+        self._claims = EmbeddingClaims(db, batcher.embedder.model.key, claimant or Claimant())
 
     async def embed(
         self,

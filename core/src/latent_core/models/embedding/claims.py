@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Final
 
 from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_claims
+from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import Sha256
 from latent_core.runtime.tasks import ended
 
 logger = logging.getLogger(__name__)
 
-OWNER_BYTES: Final = 16
-SECONDS_BETWEEN_RENEWALS: Final = embedding_claims.LAPSE_SECONDS / 4
+RENEWALS_PER_LAPSE: Final = 4
 
 
 class EmbeddingClaims:
     """Belongs to one process and one space."""
 
-    def __init__(self, db: Database, space: str) -> None:
+    def __init__(self, db: Database, space: str, claimant: Claimant) -> None:
         self._db = db
         self._space = space
-        self._owner = os.urandom(OWNER_BYTES)
+        self._claimant = claimant
 
     @asynccontextmanager
     async def held(
@@ -36,7 +35,7 @@ class EmbeddingClaims:
         """Those of ``hashes`` that no other process embeds, claimed until the block ends. Within it, the caller only
         embeds, and never waits for other claims, so processes cannot block each other in a circle. With ``all_of_them``, the others are given without a claim."""
         async with self._db.single() as conn:
-            own = await embedding_claims.claim(conn, self._space, self._owner, hashes)
+            own = await embedding_claims.claim(conn, self._space, self._claimant, hashes)
         if not own:
             yield set(hashes) if all_of_them else own
             return
@@ -49,10 +48,10 @@ class EmbeddingClaims:
 
     async def _renew(self, own: Collection[Sha256]) -> None:
         while True:
-            await asyncio.sleep(SECONDS_BETWEEN_RENEWALS)
+            await asyncio.sleep(self._claimant.lapse_seconds / RENEWALS_PER_LAPSE)
             try:
                 async with self._db.single() as conn:
-                    await embedding_claims.renew(conn, self._space, self._owner, own)
+                    await embedding_claims.renew(conn, self._space, self._claimant, own)
             except LatentError as exc:
                 logger.warning("embedding_claims_not_renewed", extra={"cause": exc.message})
 
@@ -60,6 +59,6 @@ class EmbeddingClaims:
         """What cannot be released lapses."""
         try:
             async with self._db.single() as conn:
-                await embedding_claims.release(conn, self._space, self._owner, own)
+                await embedding_claims.release(conn, self._space, self._claimant, own)
         except LatentError as exc:
             logger.warning("embedding_claims_not_released", extra={"cause": exc.message})
