@@ -220,9 +220,12 @@ async def read(run: Run, story: Story) -> None:
 
 
 async def found(reader: Person, container: str, word: str) -> list[str]:
-    """Source uris of all hits for a word that is in one version of one document."""
+    """Source uris of all hits for a word that is in one version of one document. Hits for another word, to which the
+    search corrected one that is in no text, are none."""
     request = SearchRequest(containers=[container], query=word, mode=SearchMode.LEXICAL, top_k=10)
     answer = await reader.ask(lambda c: c.search(request))
+    if any(issue.details.get("searched") for issue in answer.issues):
+        return []
     uris = [hit.source_uri for hit in answer.hits]
     assert len(uris) <= 1, f"{word} is shown {len(uris)} times: {uris}"
     return uris
