@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import numpy as np
 import orjson
 import psycopg
 import pymupdf
@@ -22,10 +23,11 @@ from PIL import Image
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid, IssueCode
 from latent_core.domain.job import JobKind, JobState
-from latent_core.domain.manifest.model import Retrieval, SearchMode
+from latent_core.domain.manifest.model import Dedup, Manifest, Modality, Retrieval, SearchMode
 from latent_core.wire.search import SearchRequest, SearchResponse
 from tests.http.test_http_surface import add, ingest, manifest
 from tests.support.harness.installation import Installation, eventually
+from tests.support.onnx_encoders import EncoderWeights, Positions, write_clip
 from tests.support.servers.embedding_server import EmbeddingServer
 
 pytestmark = [
@@ -144,11 +146,13 @@ async def search(
     return await client.search(SearchRequest(containers=[container], **options))
 
 
-async def upload(client: AsyncClient, data: bytes, name: str = "seen.png") -> str:
+async def upload(
+    client: AsyncClient, data: bytes, name: str = "seen.png", container: str = "coast"
+) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_bytes(data)
-        return (await client.upload("coast", path)).file_ref
+        return (await client.upload(container, path)).file_ref
 
 
 async def known(client: AsyncClient, ref: str, **options: Any) -> SearchResponse:
@@ -305,3 +309,46 @@ async def test_a_hit_says_how_its_page_is_best_read(
     found = await search(client, query="lighthouse", dedup=False)
     (uri,) = [hit.page_pdf_uri for hit in found.hits if hit.page_pdf_uri is not None]
     assert (await http.get(uri)).content.startswith(b"%PDF-")
+
+
+def colours(seed: int) -> bytes:
+    """A picture without words whose look a small encoder can tell from others."""
+    values = np.random.default_rng(seed).integers(0, 255, (8, 8, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(values).resize((320, 320), Image.Resampling.NEAREST).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+async def test_a_local_pair_of_encoders_finds_pictures_and_pages_by_their_looks(
+    client: AsyncClient, tmp_path: Path
+) -> None:
+    write_clip(tmp_path, EncoderWeights(Positions.LEARNED))
+    await client.create(
+        Manifest(
+            id="looks",
+            name="Looks",
+            embedder=f"local:{tmp_path}",
+            modalities=[Modality.TEXT, Modality.IMAGE],
+            dedup=Dedup(semantic_threshold=1.0),
+        )
+    )
+    for seed in range(3):
+        await ingest(client, "looks", f"{seed}.png", colours(seed))
+    document = pymupdf.open()
+    document.new_page(width=320, height=320).insert_image((0, 0, 320, 320), stream=colours(7))
+    await ingest(client, "looks", "plate.pdf", bytes(document.tobytes()))
+
+    async def first(seed: int) -> str:
+        ref = await upload(client, colours(seed), container="looks")
+        answer = await search(client, container="looks", image_ref=ref, top_k=1)
+        return answer.hits[0].source_path.partition("#")[0] if answer.hits else ""
+
+    assert [await first(seed) for seed in range(3)] == ["0.png", "1.png", "2.png"]
+
+    async def page_found() -> bool:
+        return await first(7) == "plate.pdf"
+
+    await eventually(page_found, what="the page's picture")
+    by_words = await search(client, container="looks", query="a b", mode=SearchMode.CROSSMODAL)
+    assert names(by_words) == {"0.png", "1.png", "2.png", "plate.pdf"}
+    assert not by_words.partial
