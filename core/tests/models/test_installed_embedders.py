@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +11,13 @@ import pytest
 
 from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import Manifest, is_installable, is_local
+from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
 from latent_core.models.store.add import Adder, AddLimits, FolderReader
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import InstalledModel
+from latent_core.models.store.record import HubFile, InstalledModel
 from latent_core.settings import Settings
 from tests.support.servers.model_hub import ModelHub
 from tests.support.tiny_model import DIMS, tiny_repository
@@ -82,6 +83,49 @@ async def test_a_model_that_is_removed_is_missing_at_once_and_there_again_when_i
     assert embedders.lacking(NAME, space.version) is None
     assert (await embedders.for_space(space).embed_query("lamp")).shape == (DIMS,)
     await embedders.close()
+
+
+def forced(files: dict[str, bytes], kind: type[np.generic]) -> dict[str, bytes]:
+    """A repository whose weights are mainly of another type: only their declaration differs."""
+    graph = Graph("forced")
+    for name in ("input_ids", "attention_mask"):
+        graph.input(name, ElementType.INT64, ["texts", "tokens"])
+    graph.constant("large", np.zeros(100_000, kind))
+    graph.node("Gather", [graph.constant("table", TABLE), "input_ids"], "last_hidden_state")
+    graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
+    return {**files, "onnx/model_int8.onnx": graph.model()}
+
+
+TABLE: Final = np.random.default_rng(9).normal(size=(40, DIMS)).astype(np.float32)
+
+
+async def test_processes_of_two_precisions_never_mix_their_vectors_in_one_space(
+    tmp_path: Path,
+) -> None:
+    with ModelHub() as hub:
+        hub.publish(ID, forced(tiny_repository(), np.int8))
+        full, quantised = (
+            EmbedderRegistry(Settings(_env_file=None), tmp_path / name, threads=1)
+            for name in ("full", "quantised")
+        )
+        add(hub, full.store)
+        small = FolderReader(files_needed_int8, READER.describe, precision="int8")
+        Adder(
+            quantised.store, HubAddress(hub.url), small, LIMITS, lambda _path, _done, _total: None
+        ).add(ID)
+    one, other = full.model_of(manifest()), quantised.model_of(manifest())
+    assert other.version == f"{one.version}+int8"
+    assert one.key != other.key
+    with pytest.raises(Misconfigured, match=f"latent models add {one.version}"):
+        quantised.for_space(one)
+    with pytest.raises(Misconfigured, match="--precision int8"):
+        full.for_space(other)
+    for embedders in (full, quantised):
+        await embedders.close()
+
+
+def files_needed_int8(listing: Sequence[HubFile]) -> list[str]:
+    return files_needed(listing, ModelPrecision.INT8)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from latent_core.models.store.layout import (
     refuse_other_owner,
 )
 from latent_core.models.store.record import (
+    FULL_PRECISION,
     MAX_FILES,
     HubFile,
     InstalledModel,
@@ -121,7 +122,9 @@ class Adder:
 
     def _is_chosen(self, model: InstalledModel) -> bool:
         chosen = self.reader.precision
-        return not model.suffix if chosen is None else model.precision == chosen
+        if chosen is None:
+            return model.precision in FULL_PRECISION
+        return model.precision == chosen
 
     def _adding(self, listing: RepositoryListing) -> Path:
         chosen = self.reader.precision

@@ -19,6 +19,7 @@ MAX_FILES: Final = 64
 MAX_PATH_BYTES: Final = 100
 """A name of a tar archive without extensions."""
 FULL_PRECISION: Final = frozenset({"fp32", "fp16", "bf16"})
+"""Weights that are taken if a person names none."""
 WITH_IMAGES: Final = "+images"
 REVISION_SHOWN: Final = 12
 """Characters of a revision in names of folders and versions."""
@@ -113,8 +114,8 @@ class InstalledModel(BaseModel):
 
     @property
     def suffix(self) -> str:
-        """Behind the revision, if the weights are quantised: they make other vectors."""
-        return "" if self.precision in FULL_PRECISION else f"+{self.precision}"
+        """Behind the revision, if the weights are not float32: they make other vectors."""
+        return "" if self.precision == "fp32" else f"+{self.precision}"
 
     @property
     def reference(self) -> str:
