@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import stat
@@ -150,6 +151,33 @@ def test_a_dry_run_prints_a_diff_without_a_token_and_changes_nothing(
     secret = entry_in(home / ".claude.json", ClientName.CLAUDE_CODE)["headers"]["Authorization"]
     again = latent("connect", "claude-code", "--dry-run", "--json")
     assert secret.removeprefix("Bearer ") not in again.out
+
+
+SECRETS = {
+    ClientName.CLAUDE_CODE: '{"mcpServers":{"other":{"args":["--key","KEPT"],"env":{"A":"KEPT"}}},"b":"KEPT"}',
+    ClientName.CURSOR: '{\n  "mcpServers": {\n    "other": "KEPT", // "KEPT\n    /* KEPT */ "last": "KEPT"\n  }\n}\n',
+    ClientName.ZED: '{"a": "x\\"KEPT", "context_servers": {"other": {"headers": {"Authorization": "Bearer KEPT"}}}}',
+    ClientName.CODEX: '[mcp_servers.other]\nenv = { A = \'KEPT\' }\nargs = ["--key", "KEPT"] # KEPT',
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_dry_run_shows_no_value_of_the_entries_of_others(
+    latent: Latent, gateway: FakeGateway, home: Path, name: ClientName, options: tuple[str, ...]
+) -> None:
+    """Also where the whole file is one line, and where our entry is replaced."""
+    written(config_of(home, name), SECRETS[name])
+    shown = latent("connect", name, "--dry-run", *options)
+    assert shown.code == 0
+    assert "KEPT" not in shown.out + shown.err
+    assert f"{gateway.url}/mcp" in shown.out
+    assert "Bearer lct_********" in shown.out
+    latent("connect", name)
+    again = latent("connect", name, "--dry-run", *options)
+    (secret,) = re.findall(r"lct_[\w-]+", config_of(home, name).read_text("utf-8"))
+    assert "KEPT" not in again.out
+    assert secret not in again.out
 
 
 def test_another_container_takes_a_new_token_and_revokes_the_old_one(

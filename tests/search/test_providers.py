@@ -88,6 +88,19 @@ async def test_what_cannot_be_created_is_refused_by_name(client: AsyncClient) ->
     await client.create(Manifest(id="later", name="Later", embedder="away/m", dims=8))
 
 
+async def test_a_container_without_documents_is_silent_in_a_search_of_all(
+    client: AsyncClient,
+) -> None:
+    """Its embedder is away."""
+    found = await client.search(SearchRequest(query="boats in the harbour", explain=True, top_k=3))
+    assert (found.partial, found.issues, bool(found.hits)) == (False, [], True)
+    assert found.diagnostics is not None
+    states = {one.container_id: one for one in found.diagnostics.container_status}
+    assert (states["later"].ok, states["later"].exhausted) == (True, True)
+    assert set(found.diagnostics.terms) == {"papers"}
+    assert "'later' holds no text or image yet." in found.diagnostics.plan
+
+
 async def test_doctor_names_providers_that_cannot_be_used(
     installation: Installation, client: AsyncClient
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -113,6 +114,21 @@ def text_of(result: CallToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, TextContent)
     return block.text
+
+
+async def test_a_late_write_may_have_been_carried_out_and_says_how_to_check() -> None:
+    late = replace(tool(for_ever, seconds=0.01), scope=Scope.WRITE, check_with="a_list")
+    with pytest.raises(TimedOut) as caught:
+        await run_tool(late, CALL, {"number": 4}, "another_name")
+    assert text_of(failed(caught.value)) == (
+        "TIMEOUT: another_name took longer than 0.01 s and may have been carried out: "
+        "check with a_list before you repeat it"
+    )
+
+
+def test_tools_that_write_name_a_tool_that_shows_what_they_did() -> None:
+    reading = {one.wire_name for one in TOOLS if one.scope is Scope.READ}
+    assert {one.check_with for one in TOOLS if one.scope is not Scope.READ} <= reading
 
 
 async def test_a_call_that_is_cancelled_is_not_answered() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Sequence
-from difflib import unified_diff
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +23,7 @@ from latent_cli.connect.connection import (
     is_current,
     plan,
 )
+from latent_cli.connect.masked import diff_of, texts_in
 from latent_cli.interpreter import lasting
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, notes, safe
@@ -82,7 +82,8 @@ def connect(
     request, connection = ask(work)
     if connection is None:
         changes = plan(request, machine, MASKED, old).changes
-        _print_changes(changes, old.token if old else None, as_json=as_json)
+        ours = [entry.value for _, entry in request.entries(machine, MASKED)]
+        _print_changes(changes, set(texts_in(ours)), as_json=as_json)
         return
     _print_connection(connection, is_new=connection is not old, as_json=as_json)
 
@@ -136,22 +137,12 @@ def _in_checkout(path: Path) -> bool:
     return any((folder / ".git").exists() for folder in Path(os.path.realpath(path)).parents)
 
 
-def _print_changes(changes: Sequence[FileChange], token: str | None, *, as_json: bool) -> None:
-    """As a diff in which no token shows."""
-    shown = [(change.path, _diff(change, token)) for change in changes]
+def _print_changes(changes: Sequence[FileChange], shown: Collection[str], *, as_json: bool) -> None:
+    """As diffs, in which of all texts only ``shown`` are to be read."""
+    diffs = [(change.path, diff_of(change, shown)) for change in changes]
     if as_json:
-        emit({"files": [{"path": str(path), "diff": diff} for path, diff in shown]})
+        emit({"files": [{"path": str(path), "diff": diff} for path, diff in diffs]})
         return
-    for _, diff in shown:
+    for _, diff in diffs:
         answers().print(safe(diff, lines=True), end="", soft_wrap=True)
     notes().print("Nothing was written, and no token was created.")
-
-
-def _diff(change: FileChange, token: str | None) -> str:
-    texts = [
-        (content or b"").decode("utf-8", "replace").replace(token or MASKED, MASKED)
-        for content in (change.before, change.after)
-    ]
-    before, after = (text.splitlines(keepends=True) for text in texts)
-    lines = unified_diff(before, after, str(change.path), str(change.path))
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)

@@ -82,6 +82,8 @@ class Container:
     """Of its blobs; "" for the installation's own."""
     average_length: float = 0.0
     """Terms per live chunk."""
+    is_empty: bool = False
+    """It holds no live chunk."""
 
 
 INSERT: Final = """
@@ -111,7 +113,8 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
-       (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length
+       (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
+       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -126,7 +129,8 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        s.embedder_dims, s.retired_at, s.shared,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
-       (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length
+       (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
+       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -405,6 +409,7 @@ def _container(row: dict[str, Any]) -> Container:
         updated_at=row["updated_at"],
         chunks_by_language=row["chunks_by_language"] or {},
         average_length=row["average_length"] or 0.0,
+        is_empty=bool(row["is_empty"]),
         bucket=row["bucket"],
     )
 

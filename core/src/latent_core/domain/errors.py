@@ -244,6 +244,12 @@ class TimedOut(LatentError):
     transient = True
 
 
+class WriteTimedOut(TimedOut):
+    """A deadline has passed during a change that may have been made: a repetition could make it twice."""
+
+    transient = False
+
+
 class UpstreamTimeout(TimedOut):
     """A backing service did not answer in time. ``ServiceHealth`` knows whether it answers other calls."""
 

@@ -213,7 +213,7 @@ class ContainerSearch:
             if not c.exhausted and len(c.scores)
         }
         status = self.result.status
-        status.ok = bool(this.found)
+        status.ok = bool(this.found) or self._part.container.is_empty
         status.exhausted = this.exhausted
         status.candidates = len(this.judged)
         status.stale = len(this.judged) - len(live)

@@ -45,7 +45,9 @@ def diagnose(
         applied_filters=plan.filters,
         container_status=[r.status for r in retrieved],
         terms={
-            r.plan.container.id: [term for term in r.terms if not is_name(term)] for r in retrieved
+            r.plan.container.id: [term for term in r.terms if not is_name(term)]
+            for r in retrieved
+            if not r.plan.container.is_empty
         },
     )
 
@@ -151,6 +153,8 @@ def _influences(retrieved: Sequence[ContainerCandidates]) -> dict[str, dict[str,
 
 
 def _container(part: ContainerPlan, influence_of: Mapping[str, float]) -> str:
+    if part.container.is_empty:
+        return f"'{part.container.id}' holds no text or image yet."
     found = ", ".join(WORDS[channel] for channel in part.channels)
     fused = _fusion(part.fusion)
     if influence_of:

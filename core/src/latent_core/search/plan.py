@@ -105,6 +105,7 @@ class ContainerPlan:
     container: Container
     mode: SearchMode
     channels: tuple[str, ...]
+    """None for a container without a live chunk: its embedder is not even looked up."""
     condition: FilterCondition
     """The condition of filter and mode on its chunks."""
     pictured: bool = False
@@ -275,7 +276,7 @@ def _container_plans(
         ContainerPlan(
             c,
             mode,
-            _channels_of(mode, worded, seen and _reads_images(c), exact),
+            () if c.is_empty else _channels_of(mode, worded, seen and _reads_images(c), exact),
             condition,
             pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
             by_picture=seen and _reads_images(c),
@@ -295,7 +296,7 @@ def _fusions(request: SearchRequest, chosen: Sequence[Container]) -> list[Fusion
     if request.fusion is not None:
         return [request.fusion] * len(chosen)
     own = [c.manifest.retrieval.fusion for c in chosen]
-    if len({how.method for how in own}) < 2:
+    if len({how.method for c, how in zip(chosen, own, strict=True) if not c.is_empty}) < 2:
         return own
     return [how.model_copy(update={"method": Fusion().method}) for how in own]
 
@@ -317,10 +318,11 @@ def _rerank(
     asking = [
         (head_size(p.mode, p.container.manifest.retrieval.rerank, request.requested_rerank_k), p)
         for p in plans
+        if not p.container.is_empty
     ]
     heads = [(size, p.container.manifest.retrieval.rerank) for size, p in asking if size]
     there = [(size, how) for size, how in heads if offered(how.provider)]
-    if there or (len(heads) < len(plans) and request.requested_mode is not SearchMode.RERANK):
+    if there or (len(heads) < len(asking) and request.requested_mode is not SearchMode.RERANK):
         heads = there
     if not heads:
         return RerankPlan(0, 0, "none")

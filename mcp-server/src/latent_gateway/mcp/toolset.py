@@ -27,7 +27,9 @@ from latent_core.domain.errors import (
     StoreFull,
     TimedOut,
     Unavailable,
+    WriteTimedOut,
 )
+from latent_core.domain.token import Scope
 from latent_core.telemetry.tracing import span
 from latent_gateway import context
 from latent_gateway.auth.principal import Principal
@@ -74,7 +76,7 @@ class Toolset:
         begun = perf_counter()
         with span(f"tool {tool.wire_name}", request_id=call.request_id) as traced:
             try:
-                result = await run_tool(tool, call, params.arguments or {})
+                result = await run_tool(tool, call, params.arguments or {}, params.name)
             except LatentError as exc:
                 error = await hinted(call, exc)
                 traced.failed(error.code.value)
@@ -106,6 +108,16 @@ async def called(shared: Gateway, ctx: Context) -> ToolCall:
     )
 
 
+def _late(tool: Tool, called_as: str) -> TimedOut:
+    """A call that writes may have been carried out: a repetition could do it twice."""
+    late = f"{called_as} took longer than {tool.seconds:g} s"
+    if tool.scope is Scope.READ:
+        return TimedOut(f"{late}: request less")
+    return WriteTimedOut(
+        f"{late} and may have been carried out: check with {tool.check_with} before you repeat it"
+    )
+
+
 def _unknown(name: str) -> MCPError:
     """The same error for a tool that does not exist and for one that the token may not call."""
     shown = name[:80].encode("ascii", "replace").decode()
@@ -118,8 +130,11 @@ def defaults_of(caller: Principal) -> dict[str, str]:
     return {CONTAINER: names[0]} if len(names) == 1 else {}
 
 
-async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToolResult:
-    """The answer of the tool within its deadline; every error is a ``LatentError`` with its remedy."""
+async def run_tool(
+    tool: Tool, call: ToolCall, given: dict[str, Any], called_as: str = ""
+) -> CallToolResult:
+    """The answer of the tool within its deadline; every error is a ``LatentError`` with its remedy. ``called_as``: the
+    name that was called, if it is not the tool's own."""
     try:
         arguments = tool.arguments.model_validate(given, context=defaults_of(call.caller))
         async with asyncio.timeout(tool.seconds):
@@ -132,9 +147,7 @@ async def run_tool(tool: Tool, call: ToolCall, given: dict[str, Any]) -> CallToo
     except LatentError:
         raise
     except TimeoutError as exc:
-        raise TimedOut(
-            f"{tool.wire_name} took longer than {tool.seconds:g} s: request less"
-        ) from exc
+        raise _late(tool, called_as or tool.wire_name) from exc
     except Exception as exc:  # the outermost frame of a tool: it logs and answers
         logger.exception("tool_failed", extra={"request_id": call.request_id, "tool": tool.name})
         message = f"internal error: the gateway's log has the cause under request {call.request_id}"

@@ -50,4 +50,5 @@ CREATE: Final = Tool(
     answer=ToolContainerCreated,
     run=create,
     idempotent=False,
+    check_with="containers_list",
 )

@@ -73,4 +73,5 @@ EXPORT: Final = Tool(
     arguments=ExportArguments,
     answer=ToolExport,
     run=export,
+    check_with="containers_describe",
 )

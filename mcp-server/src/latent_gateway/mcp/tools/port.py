@@ -74,6 +74,8 @@ class Tool:
     """It removes or replaces what is there."""
     idempotent: bool = True
     """The same call again changes nothing more."""
+    check_with: str = "documents_list"
+    """The tool that shows whether a call without an answer was carried out."""
 
     @property
     def wire_name(self) -> str:

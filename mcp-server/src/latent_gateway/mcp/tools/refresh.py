@@ -91,4 +91,5 @@ REFRESH: Final = Tool(
     arguments=RefreshArguments,
     answer=ToolRefresh,
     run=refresh,
+    check_with="containers_describe",
 )
