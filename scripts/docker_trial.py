@@ -20,7 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from latent_client import SyncClient
 from latent_core.domain.errors import LatentError, TimedOut, Unavailable
+from latent_core.domain.manifest.model import LOCAL_MULTILINGUAL, Manifest, SearchMode
+from latent_core.wire.search import SearchRequest
 from scripts import compose_secrets, smoke
 from scripts.compose_stack import REPOSITORY, ComposeStack, compose_command, composed
 
@@ -45,6 +48,12 @@ STORES = "docker/trial/stores.Dockerfile"
 STAND_INS = "latent-trial-stores:trial"
 FROM_HOST = ("etc/pip.conf", "etc/ssl/certs/ca-certificates.crt")
 """Files of this machine that a build may need to reach a package index."""
+GERMAN = {
+    "fahrrad": "Das Fahrrad steht im Keller neben der Heizung.",
+    "rechnung": "Rechnungen werden innerhalb von dreißig Tagen bezahlt.",
+    "hund": "Der Hund bekommt morgens und abends Futter.",
+}
+GERMAN_QUERY = "Wo habe ich mein Rad abgestellt?"
 START_SECONDS = 60.0
 BUILD_SECONDS = 1800.0
 SECRET = re.compile(r"(?i)\b\w*(?:password|api_key|secret_key|token)\b=\S+|://[^/\s:@]+:[^/\s@]+@")
@@ -273,6 +282,8 @@ def start(docker: Docker, checks: smoke.Checks) -> None:
         ["small", "trial"], variables=variables, options=("--no-build", "--scale", "worker=2")
     ) as stack:
         healthy(docker, stack, checks)
+        without_rights(docker, stack, checks)
+        reads_german(stack, checks)
         smoke.guarded(stack, checks)
 
 
@@ -287,11 +298,45 @@ def healthy(docker: Docker, stack: ComposeStack, checks: smoke.Checks) -> None:
         checks.that(states == ["healthy"] * count, f"{service}: {', '.join(states) or 'absent'}")
 
 
+def without_rights(docker: Docker, stack: ComposeStack, checks: smoke.Checks) -> None:
+    """Check the user, the capabilities and the root of the running gateway and workers."""
+    script = (
+        "id -u; grep CapEff /proc/self/status; touch /opt/x 2>/dev/null && echo written || true"
+    )
+    for service in ("gateway", "worker"):
+        for one in _containers(docker, stack, service):
+            seen = docker.run("exec", one, "sh", "-c", script).split()
+            expected = ["10001", "CapEff:", "0000000000000000"]
+            checks.that(seen == expected, f"{service}: user, capabilities, root: {' '.join(seen)}")
+
+
+def reads_german(stack: ComposeStack, checks: smoke.Checks) -> None:
+    """Check that a container with the multilingual embedder is ingested and found in by meaning."""
+    folder = stack.folder / "lager"
+    folder.mkdir()
+    for name, text in GERMAN.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    with SyncClient(stack.url, stack.token) as client:
+        client.create(Manifest(id="lager", name="Lager", embedder=LOCAL_MULTILINGUAL))
+        done = stack.latent("ingest", folder, "-c", "lager", "--wait", seconds=600.0)
+        checks.that(done.returncode == 0, f"German files are ingested {done.stderr[-400:]}")
+        request = SearchRequest(
+            containers=["lager"], query=GERMAN_QUERY, top_k=3, mode=SearchMode.SEMANTIC
+        )
+        answer = client.search(request)
+    found = [hit.source_path.rpartition("/")[2] for hit in answer.hits]
+    checks.that(found[:1] == ["fahrrad.md"], f"by meaning, in German: {', '.join(found)}")
+
+
 def _health(docker: Docker, stack: ComposeStack, service: str) -> Sequence[str]:
+    ids = _containers(docker, stack, service)
+    return [docker.run("inspect", "--format={{.State.Health.Status}}", one).strip() for one in ids]
+
+
+def _containers(docker: Docker, stack: ComposeStack, service: str) -> Sequence[str]:
     labels = ("project=" + stack.project, "service=" + service)
     filters = [f"--filter=label=com.docker.compose.{label}" for label in labels]
-    ids = docker.run("ps", "--all", "--quiet", *filters).split()
-    return [docker.run("inspect", "--format={{.State.Health.Status}}", one).strip() for one in ids]
+    return docker.run("ps", "--all", "--quiet", *filters).split()
 
 
 if __name__ == "__main__":

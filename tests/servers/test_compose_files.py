@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import lzma
 import re
 import shutil
 import stat
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from importlib.resources import files
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -249,6 +251,20 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -
         if value == f"${{{variable}:-}}":
             monkeypatch.setenv(variable, "")
     assert Settings(_env_file=None) == without
+
+
+def test_the_folder_of_temporary_files_holds_what_is_unpacked_there() -> None:
+    """py3langid unpacks its model into a temporary file."""
+    (packed,) = Path(str(files("py3langid"))).glob("data/*.xz")
+    unpacked = 0
+    with lzma.open(packed) as model:
+        while block := model.read(1 << 20):
+            unpacked += len(block)
+    for name in ("gateway", "worker"):
+        (folder,) = SERVICES[name]["tmpfs"]
+        size = re.fullmatch(r"/tmp:size=(\d+m),mode=1777", folder)
+        assert size is not None
+        assert megabytes(size[1]) * 2**20 > 2 * unpacked
 
 
 def test_a_worker_is_not_given_the_owners_token_nor_what_signs_links() -> None:
