@@ -182,3 +182,20 @@ def test_only_a_bare_name_means_an_installed_model(
     name: str, installable: bool, local: bool
 ) -> None:
     assert (is_installable(name), is_local(name)) == (installable, local)
+
+
+async def test_weights_whose_file_name_says_another_precision_are_opened_in_their_own(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    files = tiny_repository(seed=3)
+    graph = Graph("half")
+    graph.input("input_ids", ElementType.INT64, ["texts", "tokens"])
+    table = graph.constant("table", np.ones((16, DIMS), np.float16))
+    graph.node("Gather", [table, "input_ids"], "rows")
+    graph.node("Cast", ["rows"], "last_hidden_state", to=ElementType.FLOAT.value)
+    graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
+    hub.publish("acme/half", files | {"onnx/model.onnx": graph.model()})
+    assert add(hub, embedders.store, "acme/half").precision == "fp16"
+    model = embedders.model_of(manifest(embedder="half"))
+    assert (await embedders.for_space(model).embed_query("lamp")).shape == (DIMS,)
+    await embedders.close()

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.models.embedding.onnx_format import ElementType, Graph, StoredTensor
+from latent_core.models.embedding.onnx_format import (
+    ElementType,
+    Graph,
+    StoredTensor,
+    integer,
+    message,
+)
 from latent_core.models.onnx.files import files_needed
 from latent_core.models.onnx.folder import Activation, Pooling, describe
 from latent_core.models.onnx.graph import ModelPrecision, read_graph
@@ -159,6 +165,17 @@ class TestGraph:
         graph.constant("positions", np.zeros(640, np.int64))
         (folder / "model.onnx").write_bytes(graph.model())
         assert read_graph(folder / "model.onnx").precision is ModelPrecision.INT8
+
+    @pytest.mark.parametrize("packed", [True, False])
+    def test_a_tensor_of_countless_dimensions_is_refused_at_once(
+        self, folder: Path, packed: bool
+    ) -> None:
+        count = 2_000_000 if packed else 1000
+        dims = message(1, b"\x01" * count) if packed else integer(1, 2**40) * count
+        model = (folder / "model.onnx").read_bytes() + message(7, message(5, dims))
+        (folder / "model.onnx").write_bytes(model)
+        with pytest.raises(Invalid, match="more than 64 dimensions"):
+            describe(folder)
 
     @pytest.mark.parametrize("cut", [1, 5, 20, -3])
     def test_a_damaged_graph_is_refused(self, folder: Path, cut: int) -> None:

@@ -676,6 +676,17 @@ def _record_last(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     members.append(members.pop(0))
 
 
+def _in_record(old: bytes, new: bytes) -> Change:
+    def change(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        info, content = members[0]
+        assert old in content
+        content = content.replace(old, new)
+        info.size = len(content)
+        members[0] = info, content
+
+    return change
+
+
 def _record_escapes(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
     info, content = members[0]
     content = content.replace(b'"config.json"', b'"../fig.json"')
@@ -695,6 +706,10 @@ def _record_escapes(members: list[tuple[tarfile.TarInfo, bytes]]) -> None:
         (_longer, "bytes, expected"),
         (_record_last, "does not begin with model.json"),
         (_record_escapes, "leaves its folder"),
+        (_in_record(b'"revision": "', b'"revision": "../../..////'), "revision"),
+        (_in_record(b'"hub_id": "', b'"hub_id": "x; touch owned; '), "hub_id"),
+        (_in_record(b'"precision": "', b'"precision": "../'), "precision"),
+        (_in_record(b'"dims": 8', b'"dims": -8'), "dims"),
     ],
 )
 def test_a_file_that_differs_from_its_record_is_not_imported_and_leaves_nothing(
@@ -739,9 +754,12 @@ def test_the_record_of_an_imported_model_must_agree_with_its_files(
 ) -> None:
     other = ModelStore(tmp_path / "other")
     with pytest.raises(
-        Invalid, match=r"embedder with 8 dimensions, but the files are embedder with 9"
+        Invalid, match=r"embedder with 8 dimensions in fp32, but the files are embedder with 9 in fp32"
     ):
         imported(exported, other, reader=FolderReader(needed, lambda _folder, _precision: Facts(9)))
+    quantised = FolderReader(needed, lambda _folder, _precision: Facts(8, precision="int8"))
+    with pytest.raises(Invalid, match="in fp32, but the files are .* in int8"):
+        imported(exported, other, reader=quantised)
     assert left_in(other) == []
 
 

@@ -65,8 +65,11 @@ def files_needed(
     return sorted(needed)
 
 
-def chosen_graphs(paths: Iterable[str], precision: ModelPrecision | None = None) -> dict[str, str]:
-    """The ONNX file of each side: ``text`` and ``vision`` of a pair, else ``model``."""
+def chosen_graphs(
+    paths: Iterable[str], precision: ModelPrecision | None = None, *, of_record: bool = False
+) -> dict[str, str]:
+    """The ONNX file of each side: ``text`` and ``vision`` of a pair, else ``model``. ``of_record``: ``precision`` was
+    read from the weights, so a single file is the one, whatever its name says."""
     found: dict[str, dict[ModelPrecision, str]] = {}
     onnx = sorted(path for path in paths if path.endswith(".onnx"))
     # A file at the top wins over one in the folder onnx.
@@ -82,7 +85,12 @@ def chosen_graphs(paths: Iterable[str], precision: ModelPrecision | None = None)
         if len(onnx) == 1:
             return {"model": onnx[0]}
         raise Invalid(_no_onnx(onnx))
-    return {side: _of_precision(found[side], precision) for side in sides}
+    return {
+        side: next(iter(found[side].values()))
+        if of_record and len(found[side]) == 1
+        else _of_precision(found[side], precision)
+        for side in sides
+    }
 
 
 def _precision_of(suffix: str) -> ModelPrecision | None:

@@ -144,9 +144,11 @@ class ModelDescription:
 def describe(folder: Path, precision: ModelPrecision | None = None) -> ModelDescription:
     """Read the settings and the graph of a model's folder, not its weights. Blocks for some milliseconds.
 
-    ``precision`` chooses among several ONNX files, as in ``files_needed``. ``Invalid`` names file, cause and remedy.
+    ``precision`` chooses among several ONNX files, as in ``files_needed``; a single file is taken whatever its name says,
+    since many repositories name fp16 or quantised weights ``model.onnx``. ``Invalid`` names file, cause and remedy.
     """
-    return _Folder(folder, chosen_graphs(paths_below(folder), precision)).described()
+    graphs = chosen_graphs(paths_below(folder), precision, of_record=precision is not None)
+    return _Folder(folder, graphs).described()
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ external data inside its folder. Field numbers are those of ``onnx.proto3``. The
 
 from __future__ import annotations
 
+import math
 import mmap
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,8 @@ MAX_BYTES: Final = 2**31
 """Of a protobuf message; larger models have external data."""
 _MAX_FIELDS: Final = 2_000_000
 _MAX_DEPTH: Final = 8
+_MAX_RANK: Final = 64
+"""Dimensions of a tensor of weights."""
 _OPERATORS: Final = frozenset(
     {"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"}
 )
@@ -191,12 +194,15 @@ class _Reader:
                 self._read_tensor(value)
 
     def _read_tensor(self, view: memoryview) -> None:
-        elements, kind = 1, 0
+        elements, rank, kind = 1, 0, 0
         place: dict[str, str] = {}
         for number, value in self._fields(view):
             if number == 1:
-                for size in _integers(value):
-                    elements *= size
+                sizes = _integers(value)
+                rank += len(sizes)
+                if rank > _MAX_RANK:
+                    raise ValueError(f"a tensor has more than {_MAX_RANK} dimensions")
+                elements *= math.prod(sizes)
             elif number == 2 and isinstance(value, int):
                 kind = value
             elif number == 8:
@@ -284,6 +290,8 @@ def _integers(value: int | memoryview) -> list[int]:
         return [value]
     numbers, at = [], 0
     while at < len(value):
+        if len(numbers) > _MAX_RANK:
+            break  # refused by the caller: a hostile file has millions
         number, at = _varint(value, at)
         numbers.append(number)
     return numbers

@@ -199,10 +199,11 @@ def _write(file: BinaryIO, folder: Path, model: InstalledModel, on_progress: OnP
 
 
 def _compare(described: Description, model: InstalledModel, source: Path) -> None:
-    if (described.kind, described.dims) != (model.kind, model.dims):
+    stated = (model.kind, model.dims, model.precision)
+    if (described.kind, described.dims, described.precision) != stated:
         raise Invalid(
-            f"{source} cannot be imported: model.json says {model.kind} with {model.dims} dimensions, but the files"
-            f" are {described.kind} with {described.dims}"
+            f"{source} cannot be imported: model.json says {model.kind} with {model.dims} dimensions in"
+            f" {model.precision}, but the files are {described.kind} with {described.dims} in {described.precision}"
         )
 
 

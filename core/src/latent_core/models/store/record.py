@@ -77,6 +77,17 @@ class HubFile:
     git_hash: str | None = None
 
 
+def _all_of(pattern: re.Pattern[str]) -> AfterValidator:
+    """The whole value must match; ``Field(pattern=…)`` is content with a part of it."""
+
+    def check(value: str) -> str:
+        if not pattern.fullmatch(value):
+            raise ValueError(f"{value[:MAX_PATH_BYTES]!r} has another form than {pattern.pattern}")
+        return value
+
+    return AfterValidator(check)
+
+
 class ModelFile(BaseModel):
     """A file of an installed model."""
 
@@ -84,7 +95,7 @@ class ModelFile(BaseModel):
 
     path: Annotated[str, AfterValidator(_model_file)]
     size: Annotated[int, Field(ge=0)]
-    sha256: Annotated[str, Field(pattern=SHA256)]
+    sha256: Annotated[str, _all_of(SHA256)]
 
 
 class InstalledModel(BaseModel):
@@ -93,13 +104,13 @@ class InstalledModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
-    hub_id: Annotated[str, Field(pattern=HUB_ID)]
-    revision: Annotated[str, Field(pattern=REVISION)]
-    name: Annotated[str, Field(pattern=MODEL_NAME)]
+    hub_id: Annotated[str, _all_of(HUB_ID)]
+    revision: Annotated[str, _all_of(REVISION)]
+    name: Annotated[str, _all_of(MODEL_NAME)]
     kind: Literal["embedder", "image_embedder", "reranker"]
-    dims: int | None = None
-    window: int | None = None
-    precision: Annotated[str, Field(pattern=PRECISION)]
+    dims: Annotated[int, Field(ge=1)] | None = None
+    window: Annotated[int, Field(ge=1)] | None = None
+    precision: Annotated[str, _all_of(PRECISION)]
     prompts: dict[str, str] = Field(default_factory=dict)
     files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
     added_at: datetime
