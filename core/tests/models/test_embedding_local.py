@@ -443,7 +443,10 @@ class TestFolder:
         self.write(folder, "sentence_bert_config.json", {"max_seq_length": 16})
         assert from_folder(f"local:{folder}").model.window == 14
         self.write(folder, "1_Pooling/config.json", {"pooling_mode_cls_token": True})
-        assert from_folder(f"local:{folder}").model.version != first.version
+        second = from_folder(f"local:{folder}").model
+        assert second.version != first.version
+        self.write(folder, "sentence_bert_config.json", {"do_lower_case": True})
+        assert from_folder(f"local:{folder}").model.version != second.version
 
     @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
     def test_a_missing_file_is_named(self, folder: Path, file: str) -> None:

@@ -68,6 +68,17 @@ async def test_a_new_container_gets_the_newest_revision_and_each_space_keeps_its
     await embedders.close()
 
 
+async def test_the_files_of_a_model_are_read_once_per_process(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    folder = embedders.store.folder(add(hub, embedders.store))
+    first = embedders.model_of(manifest())
+    (folder / "tokenizer.json").write_bytes(b"{}")
+    assert embedders.model_of(manifest(dims=DIMS)) == first
+    assert embedders.for_space(first) is embedders.for_space(first)
+    await embedders.close()
+
+
 async def test_a_model_that_is_removed_is_missing_at_once_and_there_again_when_it_is_added(
     hub: ModelHub, embedders: EmbedderRegistry
 ) -> None:

@@ -32,6 +32,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.models.store import hub as hub_module
+from latent_core.models.embedding import minilm, multilingual
 from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderReader
 from latent_core.models.store.archive import export_model, import_model
 from latent_core.models.store.hub import HubAddress
@@ -444,6 +445,12 @@ def test_a_record_that_does_not_fit_its_folder_is_unreadable_and_not_trusted(
     record.write_text(json.dumps(json.loads(record.read_bytes()) | change))
     assert store.models() == []
     assert list(store.unreadable()) == [model.reference]
+
+
+def test_the_folders_of_built_in_models_are_none_of_the_store(store: ModelStore) -> None:
+    for variant in (minilm.FP32, minilm.INT8, multilingual.VARIANT):
+        (store.root / f"{variant.version}-{variant.digest[:16]}").mkdir(parents=True)
+    assert (store.models(), store.unreadable(), store.partial()) == ([], {}, [])
 
 
 def test_a_removed_model_is_gone_and_an_unknown_one_is_named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -571,6 +572,14 @@ class TestLongTexts:
             assert len(server.requests) == 1
             if kind is Kind.TEI:
                 assert embedder.texts_a_request == 8
+            await embedder.close()
+
+    async def test_concurrent_first_calls_all_wait_for_the_reported_window(self) -> None:
+        async with ProviderServer(Kind.OLLAMA, dims=DIMS, facts=50) as server:
+            embedder = paced(server, FakeClock())
+            rows = await asyncio.gather(*(embedder.embed_documents([self.long(80)]) for _ in "ab"))
+            assert np.allclose(*rows)
+            assert max(len(text.split()) for one in server.requests for text in one.texts) < 50
             await embedder.close()
 
     @pytest.mark.parametrize(("truncates", "reported"), [(True, True), (False, False)])

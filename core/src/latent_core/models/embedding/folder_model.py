@@ -125,6 +125,8 @@ def digest_of(described: ModelDescription) -> str:
         len(v.dims) == 2 for v in read_graph(graph).outputs
     ):
         digest.update(b"token vectors")  # the first release took the output with a row per text
+    if described.text.lower:
+        digest.update(b"lower case")  # so did it read texts as they are
     return digest.hexdigest()
 
 

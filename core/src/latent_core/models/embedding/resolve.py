@@ -29,7 +29,7 @@ from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.rate import Rate, TextRate
 from latent_core.models.providers.registry import ProviderModel, Providers
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import InstalledModel
+from latent_core.models.store.record import InstalledModel, base_version
 from latent_core.settings import Settings
 
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
@@ -156,9 +156,10 @@ class EmbedderRegistry:
             raise Misconfigured(exc.message) from exc
 
     def _open_installed(self, found: InstalledModel, dims: int | None) -> LocalEmbedder:
-        local = self._installed.local_model(found, dims)
-        key = _key(local.model.version, local.model.dims)
+        """Its tokenizer is read once: that of a large vocabulary takes a second."""
+        key = _key(found.version, dims or found.dims or 0)
         if key not in self._local:
+            local = self._installed.local_model(found, dims)
             self._local[key] = LocalEmbedder(local, threads=self._threads)
         return self._local[key]
 
@@ -240,7 +241,7 @@ class EmbedderRegistry:
 
 
 def _key(version: str, dims: int) -> str:
-    return f"{version} {dims}"
+    return f"{base_version(version)} {dims}"
 
 
 def _version(manifest: Manifest, found: ProviderModel) -> str:

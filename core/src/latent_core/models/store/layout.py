@@ -20,6 +20,7 @@ from typing import Final
 from latent_core.domain.errors import Conflict, Invalid, NotFound, OutOfSpace, TimedOut
 from latent_core.models.store.hashes import hashes_of, open_regular
 from latent_core.models.store.record import (
+    FOLDER,
     MAX_RECORD_BYTES,
     RECORD_FILE,
     VERSION,
@@ -206,7 +207,7 @@ class ModelStore:
         return [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
 
     def _folders(self) -> list[Path]:
-        return [entry for entry in self._entries() if "@" in entry.name and entry.name[0] != "."]
+        return [entry for entry in self._entries() if FOLDER.fullmatch(entry.name)]
 
 
 def read_record(folder: Path) -> InstalledModel:

@@ -30,6 +30,10 @@ VERSION: Final = re.compile(
     rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}(?:\+[a-z0-9]{{1,16}})?)", re.ASCII
 )
 """Of vectors."""
+FOLDER: Final = re.compile(
+    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}(?:\+{PRECISION.pattern})?"
+)
+"""Names of the folders of installed models. Built-in ones are kept next to them, under names of their own."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ALLOWED: Final = re.compile(
     r"(?:.*\.(?:onnx|safetensors|json)|.*\.onnx[._]data(?:_\d{1,3})?|vocab\.txt|merges\.txt)",

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -31,6 +32,7 @@ from latent_core.models.embedding.api.window import (
     with_another_end,
 )
 from latent_core.models.embedding.api.wire import DialectClient, ImageClient
+from latent_core.models.embedding.local import LoadOnce
 from latent_core.models.embedding.port import NONE, EmbeddingModel, Prefixes, no_images
 from latent_core.models.embedding.rate import CostEstimate, Rate
 from latent_core.models.embedding.tokens import PieceTokenizer
@@ -162,7 +164,7 @@ class RemoteEmbedder:
         self._tokenizer = PieceTokenizer()
         self._free = asyncio.Semaphore(retry_policy.requests)
         self._bill = CostEstimate()
-        self._read_facts = facts
+        self._facts_once = LoadOnce(facts) if facts else None
         self._facts = UNKNOWN
         self._cuts: bool | None = None
         """Whether the server cuts long texts without an error; None until a long text was embedded."""
@@ -221,14 +223,12 @@ class RemoteEmbedder:
         )
 
     async def _learn(self) -> None:
-        """Read once what the server reports. An embedder works without; its requests say why a server fails."""
-        if self._read_facts is None or self._breaker.left() > 0:
+        """Read once what the server reports; concurrent calls wait for it, since texts that are cut at another place have
+        another vector. An embedder works without; its requests say why a server fails."""
+        if self._facts_once is None or self._breaker.left() > 0:
             return
-        read, self._read_facts = self._read_facts, None
-        try:
-            self._facts = await read()
-        except LatentError:
-            self._read_facts = read  # the server may be reachable later
+        with suppress(LatentError):  # the server may be reachable later
+            self._facts = await self._facts_once.get()
 
     async def _send_in_halves(
         self, texts: Sequence[str], *, query: bool = False, depth: int = MAX_HALVINGS
