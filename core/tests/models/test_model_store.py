@@ -761,7 +761,8 @@ def test_the_record_of_an_imported_model_must_agree_with_its_files(
 ) -> None:
     other = ModelStore(tmp_path / "other")
     with pytest.raises(
-        Invalid, match=r"embedder with 8 dimensions in fp32, but the files are embedder with 9 in fp32"
+        Invalid,
+        match=r"embedder with 8 dimensions in fp32, but the files are embedder with 9 in fp32",
     ):
         imported(exported, other, reader=FolderReader(needed, lambda _folder, _precision: Facts(9)))
     quantised = FolderReader(needed, lambda _folder, _precision: Facts(8, precision="int8"))
