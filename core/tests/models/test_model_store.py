@@ -31,8 +31,8 @@ from latent_core.domain.errors import (
     TooLarge,
     Unavailable,
 )
-from latent_core.models.store import hub as hub_module
 from latent_core.models.embedding import minilm, multilingual
+from latent_core.models.store import hub as hub_module
 from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderReader
 from latent_core.models.store.archive import export_model, import_model
 from latent_core.models.store.hub import HubAddress
@@ -766,7 +766,7 @@ def test_the_record_of_an_imported_model_must_agree_with_its_files(
     ):
         imported(exported, other, reader=FolderReader(needed, lambda _folder, _precision: Facts(9)))
     quantised = FolderReader(needed, lambda _folder, _precision: Facts(8, precision="int8"))
-    with pytest.raises(Invalid, match="in fp32, but the files are .* in int8"):
+    with pytest.raises(Invalid, match=r"in fp32, but the files are .* in int8"):
         imported(exported, other, reader=quantised)
     assert left_in(other) == []
 
