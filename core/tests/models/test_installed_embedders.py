@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,8 +44,14 @@ def embedders(tmp_path: Path) -> EmbedderRegistry:
     return EmbedderRegistry(Settings(_env_file=None), tmp_path, threads=1)
 
 
-def add(hub: ModelHub, store: ModelStore, reference: str = ID) -> InstalledModel:
-    adder = Adder(store, HubAddress(hub.url), READER, LIMITS, lambda _path, _done, _total: None)
+def add(
+    hub: ModelHub, store: ModelStore, reference: str = ID, precision: str | None = None
+) -> InstalledModel:
+    chosen = ModelPrecision(precision) if precision else None
+    reader = replace(
+        READER, files_needed=lambda files: files_needed(files, chosen), precision=precision
+    )
+    adder = Adder(store, HubAddress(hub.url), reader, LIMITS, lambda _path, _done, _total: None)
     return adder.add(reference).model
 
 
@@ -195,7 +202,7 @@ def test_only_a_bare_name_means_an_installed_model(
     assert (is_installable(name), is_local(name)) == (installable, local)
 
 
-async def test_weights_whose_file_name_says_another_precision_are_opened_in_their_own(
+async def test_weights_open_in_their_own_precision_which_is_a_version_of_its_own(
     hub: ModelHub, embedders: EmbedderRegistry
 ) -> None:
     files = tiny_repository(seed=3)
@@ -206,7 +213,20 @@ async def test_weights_whose_file_name_says_another_precision_are_opened_in_thei
     graph.node("Cast", ["rows"], "last_hidden_state", to=ElementType.FLOAT.value)
     graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
     hub.publish("acme/half", files | {"onnx/model.onnx": graph.model()})
-    assert add(hub, embedders.store, "acme/half").precision == "fp16"
+    half = add(hub, embedders.store, "acme/half")
+    assert (half.precision, half.suffix) == ("fp16", "+fp16")
+    assert add(hub, embedders.store, "acme/half") == half
+    assert add(hub, embedders.store, "acme/half", "fp16") == half
     model = embedders.model_of(manifest(embedder="half"))
     assert (await embedders.for_space(model).embed_query("lamp")).shape == (DIMS,)
+
+    hub.publish("acme/both", files | {"onnx/model_fp16.onnx": graph.model()})
+    full, half = (add(hub, embedders.store, "acme/both", own) for own in (None, "fp16"))
+    spaces = [
+        embedders.model_of(manifest(embedder="both", embedder_version=one.version))
+        for one in (full, half)
+    ]
+    vectors = [await embedders.for_space(space).embed_query("lamp") for space in spaces]
+    assert spaces[0].key != spaces[1].key
+    assert not np.allclose(*vectors)
     await embedders.close()

@@ -288,7 +288,8 @@ def _integers(value: int | memoryview) -> list[int]:
     """A repeated number, packed or not."""
     if isinstance(value, int):
         return [value]
-    numbers, at = [], 0
+    numbers: list[int] = []
+    at = 0
     while at < len(value):
         if len(numbers) > _MAX_RANK:
             break  # refused by the caller: a hostile file has millions

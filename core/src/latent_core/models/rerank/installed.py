@@ -6,6 +6,7 @@ from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.models.onnx.graph import ModelPrecision
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import FULL_PRECISION
 
 
 class InstalledRerankers:
@@ -20,7 +21,10 @@ class InstalledRerankers:
         found = [model for model in self._store.models() if model.kind == "reranker"]
         if not found:
             return None
-        model = max(found, key=lambda model: (not model.suffix, model.added_at))
+        model = max(
+            found,
+            key=lambda model: (not model.suffix, model.precision in FULL_PRECISION, model.added_at),
+        )
         if model.reference not in self._opened:
             try:
                 self._opened[model.reference] = LocalReranker(

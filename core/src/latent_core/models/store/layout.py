@@ -21,6 +21,7 @@ from latent_core.domain.errors import Conflict, Invalid, NotFound, OutOfSpace, T
 from latent_core.models.store.hashes import hashes_of, open_regular
 from latent_core.models.store.record import (
     FOLDER,
+    FULL_PRECISION,
     MAX_RECORD_BYTES,
     RECORD_FILE,
     VERSION,
@@ -74,8 +75,11 @@ class ModelStore:
             except Invalid:
                 continue
         found.sort(key=lambda model: model.added_at, reverse=True)
-        # Quantised ones are never chosen by themselves.
-        return sorted(found, key=lambda model: (model.name, bool(model.suffix)))
+        # Quantised ones are never chosen by themselves, not even before fp16.
+        return sorted(
+            found,
+            key=lambda m: (m.name, bool(m.suffix), m.precision not in FULL_PRECISION),
+        )
 
     def unreadable(self) -> dict[str, str]:
         """Folders of models without a valid record, each with the reason."""
