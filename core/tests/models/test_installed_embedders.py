@@ -12,6 +12,7 @@ import pytest
 
 from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import Manifest, is_installable, is_local
+from latent_core.models.embedding.installed import InstalledEmbedders
 from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
@@ -37,6 +38,11 @@ def hub() -> Iterator[ModelHub]:
         running.publish(ID, tiny_repository(seed=1), ref="old")
         running.publish(ID, tiny_repository(seed=2))
         yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ModelStore:
+    return ModelStore(tmp_path)
 
 
 @pytest.fixture
@@ -230,3 +236,27 @@ async def test_weights_open_in_their_own_precision_which_is_a_version_of_its_own
     assert spaces[0].key != spaces[1].key
     assert not np.allclose(*vectors)
     await embedders.close()
+
+
+async def test_a_vector_does_not_depend_on_other_texts_although_the_graph_has_no_mask(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    graph = Graph("unmasked")
+    graph.input("input_ids", ElementType.INT64, ["texts", "tokens"])
+    graph.node("Gather", [graph.constant("table", TABLE), "input_ids"], "rows")
+    graph.node("ReduceMax", ["rows"], "text_embeds", axes=[1], keepdims=0)
+    graph.output("text_embeds", ElementType.FLOAT, ["texts", DIMS])
+    hub.publish("acme/unmasked", tiny_repository() | {"onnx/model.onnx": graph.model()})
+    add(hub, embedders.store, "acme/unmasked")
+    embedder = embedders.for_space(embedders.model_of(manifest(embedder="unmasked")))
+    (alone,) = await embedder.embed_documents(["lamp"])
+    among = await embedder.embed_documents(["oil lens brass", "lamp"])
+    assert np.allclose(alone, among[1], atol=1e-6)
+    await embedders.close()
+
+
+def test_quantised_weights_embed_each_text_alone(hub: ModelHub, store: ModelStore) -> None:
+    hub.publish("acme/int8", forced(tiny_repository(), np.int8))
+    model = add(hub, store, "acme/int8", "int8")
+    assert InstalledEmbedders(store).local_model(model, None).alone
+    assert not InstalledEmbedders(store).local_model(add(hub, store), None).alone

@@ -17,7 +17,7 @@ from latent_core.models.embedding.port import EmbeddingModel, prefixes_of
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.models.onnx.files import PROMPTS, TOKENIZER
 from latent_core.models.onnx.folder import ImageSide, ModelDescription, TextSide, describe
-from latent_core.models.onnx.graph import read_graph
+from latent_core.models.onnx.graph import ModelPrecision, read_graph
 
 PREFIX: Final = LOCAL_FOLDER
 _SAMPLE: Final = 64 * 1024
@@ -78,6 +78,8 @@ def local_model(
         load,
         _prompts(name, described),
         load_images=partial(_load_images, described.folder, images, name) if images else None,
+        # Activations are quantised with one scale per run, so other texts of it would change a vector.
+        alone=described.precision is ModelPrecision.INT8,
     )
 
 
