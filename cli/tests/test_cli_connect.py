@@ -123,6 +123,19 @@ def test_files_and_folders_that_did_not_exist_are_gone_again(
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_folders_that_several_clients_use_go_with_the_last_of_them(
+    latent: Latent, home: Path, is_reversed: bool
+) -> None:
+    names = [ClientName.ZED, ClientName.OPENCODE, ClientName.VSCODE, ClientName.CURSOR]
+    for name in names:
+        assert latent("connect", name).code == 0
+    for name in reversed(names) if is_reversed else names:
+        assert list(home.iterdir())
+        assert latent("disconnect", name).code == 0
+    assert list(home.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", ClientName)
 def test_an_edit_made_since_then_stays_and_only_our_entry_goes(
     latent: Latent, home: Path, name: ClientName

@@ -12,14 +12,15 @@ import typer
 from rich.console import Console
 
 from latent_cli import jobs_output, progress
-from latent_cli.commands import export, import_
+from latent_cli.commands import documents, export, import_
 from latent_cli.hits_output import hit_lines, marked, others, rating
 from latent_cli.jobs_output import about, named
-from latent_cli.output import can_link, moment, safe, size
+from latent_cli.output import MAX_CAUSE, brief, can_link, moment, safe, size
 from latent_cli.place_output import place_of
 from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.styled import print_lines
 from latent_client.folder import FolderProgress
+from latent_core.domain.document import DocumentFailure, DocumentState, DocumentView
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
@@ -309,3 +310,25 @@ def test_bars_of_bytes_show_megabytes(
     shown = capsys.readouterr().err
     assert "1.5 MB of 3.1 MB" in shown
     assert "2/9" in shown
+
+
+def test_lists_show_causes_without_their_remedies() -> None:
+    whole = "'a.zip' is a ZIP archive; supported are PDF files, images, texts"
+    cause = Issue(code=IssueCode.INVALID, message=whole)
+    assert jobs_output._row(ended_job(JobState.FAILED, cause=cause))[-1] == brief(whole)
+    refused = DocumentView.model_construct(
+        doc_id=uuid4(),
+        source_uri="file:///a.zip",
+        source_type=None,
+        state=DocumentState.FAILED,
+        chunks=0,
+        bytes=1,
+        fetched_at=None,
+        failure=DocumentFailure.model_construct(cause=whole),
+    )
+    assert documents._row(refused)[-1] == brief(whole)
+    assert brief("'a.zip' is a ZIP archive; supported are PDF files, images, texts") == (
+        "'a.zip' is a ZIP archive"
+    )
+    assert brief("it is empty") == "it is empty"
+    assert len(brief("x" * 400)) == MAX_CAUSE

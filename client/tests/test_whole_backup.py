@@ -5,19 +5,29 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 from unittest.mock import MagicMock
+from uuid import UUID, uuid4
 
 import pytest
 
-from latent_client import AsyncClient
-from latent_client.whole_backup import OnBackup, restore_all, verified
+from latent_client import AsyncClient, whole_backup
+from latent_client.source_registry import RegisteredSource, SourceRegistry, machine_id
+from latent_client.whole_backup import LINES, OnBackup, restore_all, verified
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import JobState
-from latent_core.wire.installation import ContainerStanding, InstallationRecords, RestoreRecordsBody
+from latent_core.wire.access import AuditLine
+from latent_core.wire.installation import (
+    AuditRecord,
+    ContainerStanding,
+    InstallationRecords,
+    RestoreRecordsBody,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -142,3 +152,66 @@ async def test_an_interrupted_restore_has_the_time_of_creation_of_what_it_import
     with pytest.raises(asyncio.CancelledError):
         await restore_all(cast(AsyncClient, gateway), folder, cast(OnBackup, MagicMock()))
     assert gateway.standing == {"art": CREATED}
+
+
+class AuditGateway:
+    """An audit trail, newest first, as the gateway sends it."""
+
+    async def audit(self) -> AsyncIterator[AuditLine]:
+        for number in range(LINES * 2 + 3, 0, -1):
+            yield AuditLine(
+                id=number,
+                at=CREATED,
+                principal="p",
+                action="a",
+                container_id=None,
+                object=f"{number}",
+                request_id=None,
+            )
+
+
+async def test_the_audit_trail_is_written_oldest_first_in_parts(tmp_path: Path) -> None:
+    file = await whole_backup._trail(cast(AsyncClient, AuditGateway()), tmp_path)
+    content = (tmp_path / "audit.jsonl").read_bytes()
+    objects = [AuditRecord.model_validate_json(line).object for line in content.splitlines()]
+    assert objects == [f"{number}" for number in range(1, LINES * 2 + 4)]
+    assert file.sha256 == hashlib.sha256(content).hexdigest()
+    assert os.listdir(tmp_path) == ["audit.jsonl"]
+
+
+async def test_a_restore_adds_only_missing_folders_of_this_computer(tmp_path: Path) -> None:
+    old, new = SourceRegistry(tmp_path / "old"), SourceRegistry(tmp_path / "new")
+    known: list[UUID] = []
+    for name in ("gone", "kept", "known", "unknown"):
+        folder = tmp_path / name
+        if name != "gone":
+            folder.mkdir()
+        one = RegisteredSource(
+            source_id=uuid4(),
+            gateway="g",
+            container_id="c",
+            folder=str(folder),
+            name=name,
+            root=name,
+        )
+        old.put(one)
+        known += [one.source_id] if name != "unknown" else []
+    mine = RegisteredSource(
+        source_id=uuid4(),
+        gateway="g",
+        container_id="c",
+        folder=str(tmp_path / "known"),
+        name="mine",
+        root="mine",
+    )
+    new.put(mine)
+    assert new.add_missing(old.copy_of(["other"]), known) == 0
+    copy = old.copy_of(["c"])
+    elsewhere = copy.replace(f'"machine": "{machine_id()}"', '"machine": "another"')
+    assert new.add_missing(elsewhere, known) == 0
+    assert new.add_missing(copy, known) == 1
+    assert new.add_missing(copy, known) == 0
+    assert new.here() == {
+        known[1]: tmp_path / "kept",
+        mine.source_id: tmp_path / "known",
+    }

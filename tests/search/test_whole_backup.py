@@ -9,29 +9,25 @@ import orjson
 import pytest
 
 from latent_client import AsyncClient
-from latent_core.domain.manifest.model import SearchMode
+from latent_core.domain.manifest.model import Acl, Manifest, Roles, SearchMode
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.search import SearchRequest
 from tests.conftest import running
-from tests.search.test_transfers import WORDS, fill
+from tests.search.test_transfers import WORDS, fill, quiet
 from tests.support.harness.installation import Installation
 from tests.support.servers.embedding_server import EmbeddingServer
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(600),
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 MODES: Final = (SearchMode.HYBRID, SearchMode.SEMANTIC, SearchMode.LEXICAL)
-QUERIES: Final = 1000
+GOLDEN: Final = b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}'
 
 
-async def answers(client: AsyncClient, names: list[str]) -> list[Any]:
+async def answers(client: AsyncClient, names: list[str], queries: int) -> list[Any]:
     """Ids and scores of many different queries, in every mode, over one container or both."""
     found: list[Any] = []
-    for n in range(QUERIES):
+    for n in range(queries):
         words = WORDS[n % 10], WORDS[(n // 10) % 10], str(n // 17)
         request = SearchRequest(
             containers=[names, names[:1], names[1:]][n // 3 % 3],
@@ -45,9 +41,32 @@ async def answers(client: AsyncClient, names: list[str]) -> list[Any]:
     return found
 
 
+async def described(client: AsyncClient, names: list[str]) -> list[Any]:
+    """Manifests with their roles, and the ids of synced folders."""
+    return [
+        (
+            (await client.describe(name)).manifest,
+            [(one.source_id, one.root, one.folder) for one in await client.sources(name)],
+        )
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("queries", [60, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_empty_stores_get_back_all_containers_tokens_and_the_audit_log(
+    queries: int, install_root: Path, embedding_server: EmbeddingServer, tmp_path: Path
+) -> None:
+    async with (
+        running(install_root, f"whole-{queries}", embedding_server.base_url) as one,
+        one.client() as client,
+    ):
+        await back_up_and_restore(client, one, queries, install_root, embedding_server, tmp_path)
+
+
+async def back_up_and_restore(
     client: AsyncClient,
     installation: Installation,
+    queries: int,
     install_root: Path,
     embedding_server: EmbeddingServer,
     tmp_path: Path,
@@ -55,11 +74,26 @@ async def test_empty_stores_get_back_all_containers_tokens_and_the_audit_log(
     names = ["coast", "harbour"]
     for name in names:
         await fill(client, name, tmp_path / name)
-    (installation.manifests / "coast.eval.json").write_text('{"queries": []}')
+    coast = await client.describe("coast")
+    shared = Manifest.model_validate(coast.manifest).model_copy(
+        update={"acl": Acl(roles=Roles(reader=["agent:guide"]))}
+    )
+    await client.update(shared, if_match=coast.etag)
+    golden = installation.manifests / "coast" / "eval.json"
+    golden.parent.mkdir(exist_ok=True)
+    golden.write_bytes(GOLDEN)
+    log = tmp_path / "log"
+    log.mkdir()
+    (log / "day.md").write_text("The keeper writes the log.", encoding="utf-8")
+    code, _, err = await installation.cli("ingest", str(log), "-c", "coast")
+    assert code == 0, err
+    await quiet(client, "coast")
     reader = await client.create_token("agent:guest", scopes=[Scope.READ], containers=["coast"])
     await client.set_state("harbour", ContainerState.READONLY)
-    before = await answers(client, names)
-    assert sum(bool(hits) for hits in before) > QUERIES // 2
+    before = await answers(client, names, queries)
+    assert sum(bool(hits) for hits in before) > queries // 2
+    known = await described(client, names)
+    assert len(known[0][1]) == 1
     trail = [(a.at, a.action, a.object) async for a in client.audit()]
     folder = tmp_path / "backup"
     code, out, err = await installation.cli("backup", "all", "--to", str(folder), "--json")
@@ -71,13 +105,17 @@ async def test_empty_stores_get_back_all_containers_tokens_and_the_audit_log(
     assert "coast, harbour exist here" in err
 
     async with (
-        running(install_root, "restored", embedding_server.base_url) as other,
+        running(install_root, f"restored-{queries}", embedding_server.base_url) as other,
         other.client() as restored,
     ):
         code, out, err = await other.cli("restore", "all", str(folder), "--json")
         assert code == 0, err
         assert orjson.loads(out)["containers"] == names
-        assert await answers(restored, names) == before
+        assert orjson.loads(out)["sources"] == 1
+        assert await answers(restored, names, queries) == before
+        assert await described(restored, names) == known
+        written = other.manifests / "coast" / "eval.json"
+        assert orjson.loads(written.read_bytes()) == orjson.loads(GOLDEN)
         assert {c.id: c.state for c in await restored.containers()} == {
             "coast": ContainerState.ACTIVE,
             "harbour": ContainerState.READONLY,
@@ -90,4 +128,8 @@ async def test_empty_stores_get_back_all_containers_tokens_and_the_audit_log(
         assert code == 0, err
         twice = orjson.loads(out)
         assert (twice["skipped"], twice["tokens"], twice["audit"]) == (names, 0, 0)
+        assert twice["sources"] == 0
+        code, _, err = await other.cli("ingest", str(log), "-c", "coast")
+        assert code == 0, f"the folder is known, nobody need take it over: {err}"
+        assert await described(restored, names) == known
         assert (await restored.doctor()).clean

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from latent_cli.exits import FAILED, FOUND
-from latent_cli.output import amount, answers, emit, moment, notes, safe, table
+from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, table
 from latent_cli.progress import JobsBar, ProgressBars
 from latent_cli.session import ask
 from latent_core.domain.job import JobEmbedding, JobState, JobView
@@ -151,5 +151,5 @@ def _row(job: JobView) -> tuple[object, ...]:
         job.container_id,
         about(job) if job.source_uri else "",
         moment(job.created_at),
-        job.cause.message if job.cause else "",
+        brief(job.cause.message) if job.cause else "",
     )

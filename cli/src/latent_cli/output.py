@@ -24,6 +24,8 @@ FIRST_VTE: Final = 5000
 """Older versions of this terminal garble hyperlinks."""
 UNCUT: Final = 1000
 """Width if stdout is not a terminal: programs get no wrapped or truncated lines."""
+MAX_CAUSE: Final = 120
+"""Characters of a cause in a list."""
 SECONDS_BETWEEN_NOTES: Final = 1.0
 _CONTROLS: Final = dict.fromkeys((*range(32), *range(127, 160)), "\N{REPLACEMENT CHARACTER}")
 _CONTROLS_OF_TEXT: Final = {c: r for c, r in _CONTROLS.items() if chr(c) not in "\n\t"}
@@ -109,6 +111,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     for row in rows:
         drawn.add_row(*(Text(safe("" if cell is None else str(cell))) for cell in row))
     return drawn
+
+
+def brief(cause: str) -> str:
+    """A cause for one cell of a table, without its remedy; commands that show one thing print it whole."""
+    first = cause.partition("; ")[0]
+    return (
+        first
+        if len(first) <= MAX_CAUSE
+        else f"{first[: MAX_CAUSE - 1].rstrip()}\N{HORIZONTAL ELLIPSIS}"
+    )
 
 
 def moment(at: datetime | None) -> str:

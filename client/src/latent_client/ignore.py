@@ -27,7 +27,7 @@ GIT_SECONDS: Final = 5.0
 MAX_IGNORE_BYTES: Final = 1024 * 1024
 _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
 
-NEVER: Final = frozenset({IGNORE_FILE, GIT, ".hg", ".svn"})
+NEVER: Final = frozenset({*RULE_FILES, GIT, ".hg", ".svn"})
 """Names that are always ignored."""
 
 DEFAULTS: Final = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,32 @@ class SourceRegistry:
             kept = [one for one in self._read() if not _replaces(source, one)]
             self._write([*kept, source][-MAX_ENTRIES:])
 
+    def copy_of(self, containers: Collection[str]) -> str:
+        """The file's content with the sources of this computer in these containers."""
+        own = [one for one in self._read() if one.machine == machine_id()]
+        return _written([one for one in own if one.container_id in containers])
+
+    def add_missing(self, copy: str, known: Collection[UUID]) -> int:
+        """Add sources of a ``copy_of`` that are in ``known``, for folders of this computer that have no source here."""
+        try:
+            sources = _SourceFile.model_validate_json(copy).sources
+        except ValidationError as exc:
+            raise Invalid(f"the copy of {FILE} is damaged: {exc}") from exc
+        with self._locked():
+            kept = self._read()
+            here = {(one.container_id, one.folder, one.machine) for one in kept}
+            missing = [
+                one
+                for one in sources
+                if one.source_id in known
+                and one.machine == machine_id()
+                and (one.container_id, one.folder, one.machine) not in here
+                and Path(one.folder).is_dir()
+            ]
+            if missing:
+                self._write([*missing, *kept][-MAX_ENTRIES:])
+        return len(missing)
+
     def _read(self) -> list[RegisteredSource]:
         try:
             with (self.data_dir / FILE).open("rb") as opened:
@@ -86,7 +112,7 @@ class SourceRegistry:
 
     def _write(self, sources: Sequence[RegisteredSource]) -> None:
         new = self.data_dir / f"{FILE}.new"
-        new.write_text(_SourceFile(sources=list(sources)).model_dump_json(indent=1), "utf-8")
+        new.write_text(_written(sources), "utf-8")
         os.replace(new, self.data_dir / FILE)
 
     @contextmanager
@@ -106,6 +132,10 @@ class SourceRegistry:
             f"{self.data_dir / FILE}, which lists the synced folders, cannot be used: {cause or exc}. Make it usable, "
             "or delete it; a folder is then recognised by its files."
         )
+
+
+def _written(sources: Sequence[RegisteredSource]) -> str:
+    return _SourceFile(sources=list(sources)).model_dump_json(indent=1)
 
 
 def machine_id() -> str:

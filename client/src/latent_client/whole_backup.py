@@ -3,6 +3,7 @@
     containers/<id>.latent.tar.zst   the archive of each container, with its manifest, golden queries and folders
     installation.json                states of the containers, and tokens with the hashes of their secrets
     audit.jsonl                      the audit trail, oldest first
+    sources.json                     folders of this computer that the caller syncs into these containers
     backup.json                      every file with its size and hash; written last, so a folder without it is incomplete
 
 Only its owner may read it: hashes of tokens and the contents of all containers are in it.
@@ -15,18 +16,21 @@ import hashlib
 import itertools
 import json
 import os
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import IO, Any, Final, Protocol, TypeVar
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from latent_client.client import AsyncClient
 from latent_client.files import sha256_of
+from latent_client.source_registry import SourceRegistry
 from latent_client.waiting import OnWait
-from latent_core.domain.errors import Conflict, Invalid, LatentError, NotFound
+from latent_core.domain.errors import Conflict, Forbidden, Invalid, LatentError, NotFound
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.job import JobState
 from latent_core.wire.installation import (
@@ -42,6 +46,8 @@ FORMAT_VERSION: Final = 1
 INDEX: Final = "backup.json"
 RECORDS: Final = "installation.json"
 AUDIT: Final = "audit.jsonl"
+SOURCES: Final = "sources.json"
+"""Older backups have none."""
 ARCHIVES: Final = "containers"
 SUFFIX: Final = ".latent.tar.zst"
 JOB_SECONDS: Final = 24 * 3600.0
@@ -104,6 +110,8 @@ class RestoredBackup:
     """Container to the cause."""
     tokens: int = 0
     audit: int = 0
+    sources: int = 0
+    """Folders that this client syncs again without a question."""
 
 
 async def back_up_all(client: AsyncClient, folder: Path, on: OnBackup) -> FinishedBackup:
@@ -112,6 +120,7 @@ async def back_up_all(client: AsyncClient, folder: Path, on: OnBackup) -> Finish
     await asyncio.to_thread(_prepare, folder)
     records = await client.installation()
     own = {one.id for one in await client.containers()}
+    synced = SourceRegistry(client.data_dir).copy_of([one.id for one in records.containers])
     files, saved, missing = [], [], []
     for done, standing in enumerate(records.containers):
         on.container(standing.id, done, len(records.containers))
@@ -131,9 +140,8 @@ async def back_up_all(client: AsyncClient, folder: Path, on: OnBackup) -> Finish
     )
     text = kept.model_dump_json(exclude={"request_id"})
     files.append(await asyncio.to_thread(_write, folder, RECORDS, [text.encode()]))
-    lines = [line async for line in client.audit()]
-    trail = (_line(AuditRecord(**line.model_dump(exclude={"id"}))) for line in reversed(lines))
-    files.append(await asyncio.to_thread(_write, folder, AUDIT, trail))
+    files.append(await _trail(client, folder))
+    files.append(await asyncio.to_thread(_write, folder, SOURCES, [synced.encode()]))
     index = BackupIndex(
         format=FORMAT,
         format_version=FORMAT_VERSION,
@@ -180,6 +188,9 @@ async def restore_all(
     for tokens in _parts(records.tokens):
         answer = await client.restore_installation(RestoreRecordsBody(tokens=tokens))
         restored.tokens += answer.tokens
+    if any(one.name == SOURCES for one in index.files):
+        copy = await asyncio.to_thread((folder / SOURCES).read_text, encoding="utf-8")
+        restored.sources = await _restore_sources(client, copy, index.containers)
     return restored
 
 
@@ -241,6 +252,45 @@ async def _restore_trail(client: AsyncClient, folder: Path) -> int:
         while some := await asyncio.to_thread(_taken, records, LINES):
             restored += (await client.restore_installation(RestoreRecordsBody(audit=some))).audit
     return restored
+
+
+async def _trail(client: AsyncClient, folder: Path) -> BackupFile:
+    """The audit trail arrives newest first and may be long: its parts are kept on disk, then written in reverse."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as kept:
+            ends, part = [0], list[bytes]()
+
+            def keep() -> None:
+                kept.write(b"".join(reversed(part)))
+                ends.append(kept.tell())
+                part.clear()
+
+            async for line in client.audit():
+                part.append(_line(AuditRecord(**line.model_dump(exclude={"id"}))))
+                if len(part) == LINES:
+                    await asyncio.to_thread(keep)
+            keep()
+            spans = reversed(list(itertools.pairwise(ends)))
+            pieces = (_piece(kept, start, end) for start, end in spans)
+            return await asyncio.to_thread(_write, folder, AUDIT, pieces)
+    except OSError as exc:
+        raise Invalid(f"{folder} cannot be written: {exc.strerror or exc}") from exc
+
+
+def _piece(file: IO[bytes], start: int, end: int) -> bytes:
+    file.seek(start)
+    return file.read(end - start)
+
+
+async def _restore_sources(client: AsyncClient, copy: str, containers: Sequence[str]) -> int:
+    """Only for folders that exist on this computer, whose sources the containers have."""
+    known: set[UUID] = set()
+    for container_id in containers:
+        try:
+            known |= {one.source_id for one in await client.sources(container_id)}
+        except (Forbidden, NotFound):  # not restored, or of another owner
+            continue
+    return await asyncio.to_thread(SourceRegistry(client.data_dir).add_missing, copy, known)
 
 
 def _records(folder: Path) -> InstallationRecords:

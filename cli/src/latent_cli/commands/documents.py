@@ -13,7 +13,7 @@ import typer
 
 from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import InContainer, Json, Wait, Yes, command_app
-from latent_cli.output import amount, answers, emit, moment, notes, safe, size, table
+from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.document import DocumentView
@@ -207,5 +207,5 @@ def _row(document: DocumentView) -> tuple[object, ...]:
         size(document.bytes),
         moment(document.fetched_at),
         document.doc_id,
-        document.failure.cause if document.failure else "",
+        brief(document.failure.cause) if document.failure else "",
     )

@@ -51,6 +51,9 @@ def all_(
                 f"{amount(restored.tokens, 'token')}, {amount(restored.audit, 'line')} of the audit log"
             )
         )
+        if restored.sources:
+            folders = amount(restored.sources, "folder")
+            answers().print(f"{folders} of this computer can be synced again without a question")
         for container_id in restored.skipped:
             answers().print(safe(f"skipped: {container_id} exists here"))
         for container_id, cause in restored.failed.items():

@@ -190,13 +190,16 @@ def write(change: FileChange) -> None:
         raise
 
 
-def remove_folders(folders: Sequence[Path]) -> None:
-    """Those that are empty."""
-    for folder in folders:
+def remove_folders(folders: Sequence[Path]) -> Sequence[Path]:
+    """Remove those that are empty; returns the others."""
+    for n, folder in enumerate(folders):
         try:
             folder.rmdir()
+        except FileNotFoundError:
+            continue
         except OSError:
-            return
+            return folders[n:]
+    return ()
 
 
 def sha256(content: bytes) -> str:

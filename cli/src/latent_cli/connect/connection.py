@@ -5,6 +5,7 @@ It is kept in the data directory, as the owner's token is, because `latent disco
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,6 +72,19 @@ class ConnectionStore:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         content = connection.model_dump_json(indent=1).encode()
         config_file.write(FileChange(self.file(connection.client), None, content, PRIVATE))
+
+    def hand_over(self, client: ClientName, folders: Sequence[Path]) -> None:
+        """Folders that ``client`` made and that files of others still need: the client that is disconnected last removes them."""
+        for name in ClientName if folders else ():
+            other = None if name is client else self.load(name)
+            if other is None:
+                continue
+            for file in other.files:
+                around = Path(os.path.realpath(file.path)).parents
+                file.folders += [
+                    one for one in folders if one in around and one not in file.folders
+                ]
+            self.save(other)
 
     def delete(self, client: ClientName) -> None:
         self.file(client).unlink(missing_ok=True)
@@ -237,7 +251,7 @@ async def disconnect(client: AsyncClient, store: ConnectionStore, old: Connectio
         if change.after != change.before:
             config_file.write(change)
     for file in old.files:
-        config_file.remove_folders(file.folders)
+        store.hand_over(old.client, config_file.remove_folders(file.folders))
     try:
         await revoke(client, old)
     except LatentError as exc:
