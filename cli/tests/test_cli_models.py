@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,6 +57,33 @@ def test_a_model_is_added_listed_verified_and_removed(
         "unreadable": [],
         "partial": [],
     }
+
+
+def test_prompts_are_given_at_installation_listed_and_kept_by_export_and_import(
+    latent: Latent, hub: ModelHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = ("--query-prompt", "query: ", "--document-prompt", "passage: ")
+    added = latent("models", "add", ID, *options, "--json").json["model"]
+    (model,) = latent("models", "list", "--json").json["models"]
+    assert model == added
+    assert (model["prompts"], model["prompts_given"]) == (
+        {"query": "query: ", "document": "passage: "},
+        True,
+    )
+    assert model["version"].startswith(f"{ID}@{model['revision'][:12]}+prompts.")
+    (tmp_path / "data" / "models" / model["reference"] / ONNX).unlink()
+    (found,) = latent("models", "verify", "--json").json["models"]
+    assert found["remedy"] == (
+        f"latent models add {ID}@{model['revision']} --query-prompt 'query: ' --document-prompt 'passage: '"
+    )
+    assert latent(*shlex.split(found["remedy"])[1:]).code == 0
+    exported = latent("models", "export", NAME, "--json").json
+    monkeypatch.setenv("LLC_DATA_DIR", str(tmp_path / "other"))
+    imported = latent("models", "import", exported["file"], "--json").json["model"]
+    assert imported["version"] == model["version"]
+    assert imported["prompts"] == model["prompts"]
+    long = latent("models", "add", ID, "--query-prompt", "x" * 1001)
+    assert (long.code, "has 1001 characters" in long.err) == (2, True)
 
 
 def test_a_damaged_file_is_named_with_the_command_that_mends_it(

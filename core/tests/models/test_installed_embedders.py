@@ -19,7 +19,7 @@ from latent_core.models.onnx.folder import ModelPrecision, describe, files_neede
 from latent_core.models.store.add import Adder, AddLimits, FolderReader
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import HubFile, InstalledModel
+from latent_core.models.store.record import E5_PROMPTS, HubFile, InstalledModel
 from latent_core.settings import Settings
 from tests.support.servers.model_hub import ModelHub
 from tests.support.tiny_model import DIMS, tiny_repository
@@ -109,6 +109,76 @@ async def test_a_model_that_is_removed_is_missing_at_once_and_there_again_when_i
     await embedders.close()
 
 
+PROMPTS: Final = {"query": "boat ", "document": "storm "}
+
+
+def add_with(
+    hub: ModelHub, store: ModelStore, prompts: dict[str, str], hub_id: str = ID
+) -> InstalledModel:
+    reader = replace(
+        READER,
+        describe=lambda folder, found: describe(
+            folder, ModelPrecision(found) if found else None, prompts
+        ),
+        prompts=prompts,
+    )
+    address = HubAddress(hub.url)
+    return (
+        Adder(store, address, reader, LIMITS, lambda _path, _done, _total: None).add(hub_id).model
+    )
+
+
+async def test_given_prompts_are_put_before_texts_and_make_vectors_of_another_version(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    plain = add(hub, embedders.store)
+    without = embedders.model_of(manifest())
+    prompted = add_with(hub, embedders.store, PROMPTS)
+    with_prompts = embedders.model_of(manifest())
+    assert (without.version, with_prompts.version) == (plain.version, prompted.version)
+    assert prompted.version.startswith(f"{plain.version}+prompts.")
+    assert with_prompts.key != without.key
+    old, new = embedders.for_space(without), embedders.for_space(with_prompts)
+    assert np.allclose(await new.embed_query("lamp"), await old.embed_query("boat lamp"))
+    assert not np.allclose(await new.embed_query("lamp"), await old.embed_query("lamp"))
+    (given,), (same,) = [
+        await one.embed_documents([text]) for one, text in ((new, "lamp"), (old, "storm lamp"))
+    ]
+    assert np.allclose(given, same)
+    await embedders.close()
+
+
+async def test_given_prompts_replace_all_prompts_of_the_files_also_by_empty_ones(
+    embedders: EmbedderRegistry,
+) -> None:
+    settings = b'{"prompts": {"query": "boat ", "document": "storm "}}'
+    files = {**tiny_repository(), "config_sentence_transformers.json": settings}
+    with ModelHub() as hub:
+        hub.publish(ID, files)
+        own = add(hub, embedders.store)
+        named = embedders.for_space(embedders.model_of(manifest()))
+        add_with(hub, embedders.store, {"query": "", "document": ""})
+        none = embedders.for_space(embedders.model_of(manifest()))
+    assert (own.prompts, own.prompts_given) == (PROMPTS, False)
+    assert np.allclose(await named.embed_query("lamp"), await none.embed_query("boat lamp"))
+    await embedders.close()
+
+
+def test_vectors_whose_prompts_are_not_installed_here_are_not_mixed_with_others(
+    hub: ModelHub, embedders: EmbedderRegistry
+) -> None:
+    prompted = add_with(hub, embedders.store, E5_PROMPTS)
+    space = embedders.model_of(manifest())
+    embedders.store.remove(prompted)
+    add(hub, embedders.store)
+    with pytest.raises(Misconfigured, match="not installed") as missing:
+        embedders.for_space(space)
+    assert "--query-prompt 'query: ' --document-prompt 'passage: '" in missing.value.message
+    unknown = f"{ID}@{prompted.revision[:12]}+int8+prompts.0123ab+images"
+    message = embedders.lacking(NAME, unknown) or ""
+    assert f"{ID}@{prompted.revision[:12]} --precision int8 --query-prompt TEXT" in message
+
+
 def forced(files: dict[str, bytes], kind: type[np.generic]) -> dict[str, bytes]:
     """A repository whose weights are mainly of another type: only their declaration differs."""
     graph = Graph("forced")
@@ -156,6 +226,10 @@ def files_needed_int8(listing: Sequence[HubFile]) -> list[str]:
     ("name", "message"),
     [
         ("nomic-embed-text-v1.5", r"latent models add nomic-ai/nomic-embed-text-v1\.5$"),
+        (
+            "multilingual-e5-small",
+            "multilingual-e5-small --query-prompt 'query: ' --document-prompt 'passage: '$",
+        ),
         ("lokal", "latent models add <owner>/lokal; did you mean 'local'"),
         ("tiny-embd", "did you mean 'tiny-embed'"),
         ("word2vec", "latent models add <owner>/word2vec; known are local, local-int8"),

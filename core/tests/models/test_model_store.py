@@ -37,7 +37,7 @@ from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderRead
 from latent_core.models.store.archive import export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import HubFile, parse_reference
+from latent_core.models.store.record import HubFile, parse_record, parse_reference
 from tests.support import REPOSITORY
 from tests.support.servers.model_hub import SIGNATURE, Fault, ModelHub
 
@@ -626,6 +626,67 @@ def test_an_exported_model_is_imported_without_a_hub_and_is_the_same(
     again = tmp_path / "again.tar"
     export_model(other, result.model, again, lambda _path, _done, _total: None)
     assert again.read_bytes() == exported.read_bytes()
+
+
+GIVEN: Final = {"query": "query: ", "document": "passage: "}
+
+
+def test_the_same_model_with_given_prompts_is_another_one_whose_files_are_not_fetched_again(
+    hub: ModelHub, store: ModelStore
+) -> None:
+    plain = adder(hub, store).add(ID).model
+    prompted = adder(hub, store, reader=replace(READER, prompts=GIVEN))
+    first = prompted.add(ID)
+    assert (first.fetched, prompted.add(ID).fetched) == (True, False)
+    assert len(hub.transfers(ONNX)) == 1
+    assert first.model.version.startswith(f"{plain.version}+prompts.")
+    assert (first.model.prompts, plain.prompts_given) == (GIVEN, False)
+    assert store.newest(NAME) == first.model
+    assert store.of_version(first.model.version) == first.model
+    assert store.verify(plain) == store.verify(first.model) == []
+    assert adder(hub, store).add(ID).model == plain
+    store.remove(plain)
+    assert store.verify(first.model) == []
+    other = replace(READER, prompts=GIVEN | {"document": ""})
+    assert adder(hub, store, reader=other).add(ID).model.version != first.model.version
+
+
+def test_given_prompts_go_with_an_exported_file(
+    hub: ModelHub, store: ModelStore, tmp_path: Path
+) -> None:
+    model = adder(hub, store, reader=replace(READER, prompts=GIVEN)).add(ID).model
+    target, other = tmp_path / "prompted.model.tar", ModelStore(tmp_path / "other")
+    export_model(store, model, target, lambda _path, _done, _total: None)
+    assert imported(target, other).model == model
+    assert other.of_version(model.version) == model
+
+
+def test_prompts_for_a_model_that_embeds_no_texts_are_refused(
+    hub: ModelHub, store: ModelStore
+) -> None:
+    for kind, window in (("reranker", 64), ("image_embedder", None)):
+        facts = Facts(8, kind=kind, window=window)  # type: ignore[arg-type]
+        reader = replace(READER, describe=lambda _folder, _p, facts=facts: facts, prompts=GIVEN)  # type: ignore[misc]
+        with pytest.raises(Invalid, match=r"embeds no texts.*leave out --query-prompt"):
+            adder(hub, store, reader=reader).add(ID)
+    assert left_in(store) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"prompts": {"query": "query: "}},
+        {"prompts": {"query": "x" * 1001, "document": ""}},
+        {"kind": "reranker"},
+    ],
+)
+def test_a_record_with_prompts_that_cannot_be_given_is_not_trusted(
+    hub: ModelHub, store: ModelStore, change: dict[str, Any]
+) -> None:
+    model = adder(hub, store, reader=replace(READER, prompts=GIVEN)).add(ID).model
+    changed = model.model_dump(mode="json") | change
+    with pytest.raises(Invalid, match="prompts"):
+        parse_record(json.dumps(changed).encode(), "model.json")
 
 
 def test_an_export_replaces_no_file_and_refuses_a_damaged_model(

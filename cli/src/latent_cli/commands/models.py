@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,7 @@ from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderRead
 from latent_core.models.store.archive import SUFFIX, export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import InstalledModel
+from latent_core.models.store.record import InstalledModel, given_prompts
 from latent_core.settings import Settings, load_settings
 from latent_core.wire.models import ModelTest, WindowBasis
 
@@ -56,13 +57,31 @@ def add(
         Precision | None,
         typer.Option("--precision", help="Of the weights; default full precision."),
     ] = None,
+    query_prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--query-prompt",
+            metavar="TEXT",
+            help="Put before each query; default as the files say.",
+        ),
+    ] = None,
+    document_prompt: Annotated[
+        str | None,
+        typer.Option(
+            "--document-prompt",
+            metavar="TEXT",
+            help="Put before each chunk; default as the files say.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fetch a model with ONNX weights from the hub and install it.
 
     The revision (default: the newest) is recorded, and every file is compared with the hub's hash. An interrupted
-    command continues where it ended.
+    command continues where it ended. Prompts are for models whose files name none; they are part of the version of
+    the vectors. If only one is given, the other is empty.
     """
+    given = given_prompts(query_prompt, document_prompt)
     settings = load_settings()
     with ModelBar() as bar:
         adder = Adder(
@@ -73,7 +92,7 @@ def add(
                 settings.hub_offline,
                 settings.hub_stall_seconds,
             ),
-            _reader(precision),
+            _reader(precision, given),
             _limits(settings),
             bar.show,
             _tell_of_wait,
@@ -246,14 +265,15 @@ def _limits(settings: Settings) -> AddLimits:
     return AddLimits(settings.max_model_bytes, settings.min_free_bytes, settings.model_wait_seconds)
 
 
-def _reader(precision: Precision | None) -> FolderReader:
+def _reader(precision: Precision | None, prompts: Mapping[str, str] | None = None) -> FolderReader:
     from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
 
     chosen = ModelPrecision(precision) if precision else None
     return FolderReader(
         lambda listing: files_needed(listing, chosen),
-        lambda folder, found: describe(folder, ModelPrecision(found) if found else None),
+        lambda folder, found: describe(folder, ModelPrecision(found) if found else None, prompts),
         chosen,
+        prompts,
     )
 
 

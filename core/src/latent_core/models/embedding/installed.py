@@ -9,9 +9,14 @@ from latent_core.domain.errors import Invalid
 from latent_core.models.embedding.folder_model import local_model
 from latent_core.models.embedding.local import LocalModel
 from latent_core.models.onnx.folder import ModelPrecision, describe
-from latent_core.models.store.known import KNOWN
+from latent_core.models.store.known import KNOWN, NEED_E5_PROMPTS
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import InstalledModel, add_command
+from latent_core.models.store.record import (
+    E5_PROMPTS,
+    InstalledModel,
+    add_command,
+    prompt_options,
+)
 
 
 class InstalledEmbedders:
@@ -56,13 +61,15 @@ class InstalledEmbedders:
 
     def local_model(self, model: InstalledModel, dims: int | None) -> LocalModel:
         """The model, not loaded yet. ``dims`` keeps the first dimensions only."""
-        described = describe(self._store.folder(model), ModelPrecision(model.precision))
+        given = model.prompts if model.prompts_given else None
+        described = describe(self._store.folder(model), ModelPrecision(model.precision), given)
         return local_model(model.name, model.version, described, dims)
 
     def _remedy(self, name: str, version: str | None) -> str:
         if version is not None and "@" in version:
             return add_command(version)
-        return add_command(KNOWN.get(name, f"<owner>/{name}"))
+        command = add_command(KNOWN.get(name, f"<owner>/{name}"))
+        return command + (prompt_options(E5_PROMPTS) if name in NEED_E5_PROMPTS else "")
 
     def _names(self) -> set[str]:
         return {*KNOWN, *(model.name for model in self._store.models())}

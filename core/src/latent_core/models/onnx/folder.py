@@ -141,20 +141,26 @@ class ModelDescription:
         return self.text.length if self.text else None
 
 
-def describe(folder: Path, precision: ModelPrecision | None = None) -> ModelDescription:
+def describe(
+    folder: Path,
+    precision: ModelPrecision | None = None,
+    prompts: Mapping[str, str] | None = None,
+) -> ModelDescription:
     """Read the settings and the graph of a model's folder, not its weights. Blocks for some milliseconds.
 
     ``precision`` chooses among several ONNX files, as in ``files_needed``; a single file is taken whatever its name says,
-    since many repositories name fp16 or quantised weights ``model.onnx``. ``Invalid`` names file, cause and remedy.
+    since many repositories name fp16 or quantised weights ``model.onnx``. ``prompts`` replace those of the files.
+    ``Invalid`` names file, cause and remedy.
     """
     graphs = chosen_graphs(paths_below(folder), precision, of_record=precision is not None)
-    return _Folder(folder, graphs).described()
+    return _Folder(folder, graphs, prompts).described()
 
 
 @dataclass(slots=True)
 class _Folder:
     root: Path
     graphs: Mapping[str, str]
+    given: Mapping[str, str] | None = None
     _remarks: list[str] = field(default_factory=list)
     _files: list[str] = field(default_factory=list)
 
@@ -406,8 +412,10 @@ class _Folder:
                 return named
         raise Invalid(f"{CONFIG} has no hidden_size (the width of the vectors)")
 
-    def _prompts(self) -> dict[str, str]:
-        """As ``encode_document`` and ``encode_query`` of sentence-transformers choose them."""
+    def _prompts(self) -> Mapping[str, str]:
+        """The given ones, else as ``encode_document`` and ``encode_query`` of sentence-transformers choose them."""
+        if self.given is not None:
+            return self.given
         config = read_settings(self.root, PROMPTS)
         named = config.get("prompts")
         if not isinstance(named, dict):

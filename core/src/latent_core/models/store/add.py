@@ -31,6 +31,7 @@ from latent_core.models.store.record import (
     name_of,
     parse_reference,
     reference_of,
+    suffix_of,
 )
 
 MAX_JSON_BYTES: Final = 128 * 1024 * 1024
@@ -65,6 +66,8 @@ class FolderReader:
     describe: Callable[[Path, str | None], Description]
     """Of the folder, with the precision of its weights if it is known."""
     precision: str | None = None
+    prompts: Mapping[str, str] | None = None
+    """For queries and documents, as a person gave them; by default those of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,16 +112,27 @@ class Adder:
             adding = self._adding(listing)
             with cleanup_when_full(adding), disk_errors(adding):
                 adding.mkdir(PRIVATE, parents=True, exist_ok=True)
-                if installed is not None:
-                    _link_files(self.store.folder(installed), adding)
+                if (own := installed or self._sibling(listing)) is not None:
+                    _link_files(self.store.folder(own), adding)
                 hashes = self._fetched(hub, listing, files, adding)
                 model = self._described(listing, hashes, adding)
                 self.store.publish(adding, model)
         return AddResult(model, fetched=True)
 
     def _installed(self, listing: RepositoryListing) -> InstalledModel | None:
+        return next((m for m in self._of_commit(listing) if self._has_prompts(m)), None)
+
+    def _sibling(self, listing: RepositoryListing) -> InstalledModel | None:
+        """The same files with other prompts: they need not be fetched again."""
+        return next(iter(self._of_commit(listing)), None)
+
+    def _of_commit(self, listing: RepositoryListing) -> list[InstalledModel]:
         own = (m for m in self.store.models() if m.hub_id == listing.hub_id)
-        return next((m for m in own if m.revision == listing.revision and self._is_chosen(m)), None)
+        return [m for m in own if m.revision == listing.revision and self._is_chosen(m)]
+
+    def _has_prompts(self, model: InstalledModel) -> bool:
+        given = self.reader.prompts
+        return model.prompts_given == (given is not None) and given in (None, model.prompts)
 
     def _is_chosen(self, model: InstalledModel) -> bool:
         chosen = self.reader.precision
@@ -129,6 +143,8 @@ class Adder:
     def _adding(self, listing: RepositoryListing) -> Path:
         chosen = self.reader.precision
         suffix = f"+{chosen}" if chosen else ""
+        if self.reader.prompts is not None:
+            suffix += suffix_of(self.reader.prompts)
         return self.store.adding(reference_of(name_of(listing.hub_id), listing.revision) + suffix)
 
     def _chosen(self, listing: RepositoryListing) -> list[HubFile]:
@@ -216,9 +232,11 @@ class Adder:
                 path.unlink()  # of a damaged folder, or of a release that needed other files
         try:
             described = self.reader.describe(adding, self.reader.precision)
+            self._check_prompts(listing, described)
         except LatentError:
             shutil.rmtree(adding)  # the same files would be refused again
             raise
+        given = self.reader.prompts
         files = tuple(
             ModelFile(path=path, size=own.size, sha256=own.sha256) for path, own in hashes.items()
         )
@@ -230,10 +248,20 @@ class Adder:
             dims=described.dims,
             window=described.window,
             precision=described.precision,
-            prompts=dict(described.prompts),
+            prompts=dict(given if given is not None else described.prompts),
+            prompts_given=given is not None,
             files=files,
             added_at=datetime.now(UTC),
         )
+
+    def _check_prompts(self, listing: RepositoryListing, described: Description) -> None:
+        texts = described.kind != "reranker" and described.window is not None
+        if self.reader.prompts is not None and not texts:
+            kind = described.kind.replace("_", " ")
+            raise Invalid(
+                f"{listing.hub_id} is a {kind} that embeds no texts, so it has no prompts: leave out --query-prompt"
+                " and --document-prompt"
+            )
 
 
 @contextmanager

@@ -20,3 +20,4 @@ KNOWN: Final = {
         "jinaai/jina-embeddings-v2-base-code",
     )
 }
+NEED_E5_PROMPTS: Final = frozenset({"multilingual-e5-small", "multilingual-e5-base"})

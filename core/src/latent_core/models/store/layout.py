@@ -78,7 +78,7 @@ class ModelStore:
         # Quantised ones are never chosen by themselves, not even before fp16.
         return sorted(
             found,
-            key=lambda m: (m.name, bool(m.suffix), m.precision not in FULL_PRECISION),
+            key=lambda m: (m.name, m.precision != "fp32", m.precision not in FULL_PRECISION),
         )
 
     def unreadable(self) -> dict[str, str]:

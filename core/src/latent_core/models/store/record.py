@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -21,17 +25,23 @@ MAX_PATH_BYTES: Final = 100
 FULL_PRECISION: Final = frozenset({"fp32", "fp16", "bf16"})
 """Weights that are taken if a person names none."""
 WITH_IMAGES: Final = "+images"
+WITH_PROMPTS: Final = "+prompts."
+"""Before the digest of prompts that a person gave: they make other vectors."""
+PROMPT_KEYS: Final = frozenset({"query", "document"})
+MAX_PROMPT: Final = 1000
+"""Characters of a prompt."""
 REVISION_SHOWN: Final = 12
 """Characters of a revision in names of folders and versions."""
 HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 PRECISION: Final = re.compile(r"[a-z0-9]{1,16}")
 REVISION: Final = re.compile(r"[0-9a-f]{40}")
 VERSION: Final = re.compile(
-    rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}(?:\+[a-z0-9]{{1,16}})?)", re.ASCII
+    rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}(?:\+[a-z0-9]{{1,16}})?(?:\+prompts\.[0-9a-f]{{6}})?)",
+    re.ASCII,
 )
 """Of vectors."""
 FOLDER: Final = re.compile(
-    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}(?:\+{PRECISION.pattern})?"
+    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}(?:\+{PRECISION.pattern})?(?:\+prompts\.[0-9a-f]{{6}})?"
 )
 """Names of the folders of installed models. Built-in ones are kept next to them, under names of their own."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +49,8 @@ _ALLOWED: Final = re.compile(
     r"(?:.*\.(?:onnx|safetensors|json)|.*\.onnx[._]data(?:_\d{1,3})?|vocab\.txt|merges\.txt)",
     re.DOTALL,
 )
+E5_PROMPTS: Final = {"query": "query: ", "document": "passage: "}
+"""What the models of the E5 family need and their files do not name."""
 _DRIVE: Final = re.compile(r"[A-Za-z]:")
 
 
@@ -116,6 +128,8 @@ class InstalledModel(BaseModel):
     window: Annotated[int, Field(ge=1)] | None = None
     precision: Annotated[str, _all_of(PRECISION)]
     prompts: dict[str, str] = Field(default_factory=dict)
+    prompts_given: bool = False
+    """Whether a person gave the prompts. Otherwise they are those of the files."""
     files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
     added_at: datetime
 
@@ -125,12 +139,23 @@ class InstalledModel(BaseModel):
             raise ValueError(f"the name of {self.hub_id} is {name_of(self.hub_id)}")
         if len({file.path.lower() for file in self.files}) < len(self.files):
             raise ValueError("a file is listed twice")
+        if self.prompts_given:
+            self._check_prompts()
         return self
+
+    def _check_prompts(self) -> None:
+        if self.kind == "reranker" or self.window is None:
+            raise ValueError(f"{self.hub_id} embeds no texts: it has no prompts")
+        if self.prompts.keys() != PROMPT_KEYS or max(map(len, self.prompts.values())) > MAX_PROMPT:
+            raise ValueError(
+                f"given prompts are one for queries and one for documents, of {MAX_PROMPT} characters at the longest"
+            )
 
     @property
     def suffix(self) -> str:
-        """Behind the revision, if the weights are not float32: they make other vectors."""
-        return "" if self.precision == "fp32" else f"+{self.precision}"
+        """Behind the revision, if the weights are not float32, or the prompts not those of the files."""
+        precision = "" if self.precision == "fp32" else f"+{self.precision}"
+        return precision + (suffix_of(self.prompts) if self.prompts_given else "")
 
     @property
     def reference(self) -> str:
@@ -148,7 +173,9 @@ class InstalledModel(BaseModel):
 
     @property
     def add_command(self) -> str:
-        return add_command(f"{self.hub_id}@{self.revision}{self.suffix}")
+        precision = "" if self.precision == "fp32" else f"+{self.precision}"
+        command = add_command(f"{self.hub_id}@{self.revision}{precision}")
+        return command + (prompt_options(self.prompts) if self.prompts_given else "")
 
 
 def reference_of(name: str, revision: str) -> str:
@@ -162,8 +189,44 @@ def base_version(version: str) -> str:
 
 def add_command(version: str) -> str:
     """The command that installs the model of a version such as ``acme/tiny@0123456789ab+int8``."""
-    source, plus, precision = base_version(version).partition("+")
-    return f"latent models add {source}" + (f" --precision {precision}" if plus else "")
+    base, _, digest = base_version(version).partition(WITH_PROMPTS)
+    source, plus, precision = base.partition("+")
+    command = f"latent models add {source}" + (f" --precision {precision}" if plus else "")
+    if not digest:
+        return command
+    if suffix_of(E5_PROMPTS) == WITH_PROMPTS + digest:
+        return command + prompt_options(E5_PROMPTS)
+    # Of prompts that were given elsewhere the digest alone is known.
+    return f"{command} --query-prompt TEXT --document-prompt TEXT (the texts of its first installation)"
+
+
+def given_prompts(query: str | None, document: str | None) -> dict[str, str] | None:
+    """The prompts that a person gave, in the place of all those of the files; None if none was given."""
+    if query is None and document is None:
+        return None
+    prompts = {"query": query or "", "document": document or ""}
+    for kind, prompt in prompts.items():
+        if len(prompt) > MAX_PROMPT:
+            raise Invalid(
+                f"the prompt of a {kind} has {len(prompt)} characters; the limit is {MAX_PROMPT}"
+            )
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as exc:
+            raise Invalid(f"the prompt of a {kind} is not UTF-8") from exc
+    return prompts
+
+
+def suffix_of(prompts: Mapping[str, str]) -> str:
+    """What given prompts add to the version of vectors."""
+    content = json.dumps([prompts["query"], prompts["document"]], ensure_ascii=False)
+    return WITH_PROMPTS + hashlib.sha256(content.encode()).hexdigest()[:6]
+
+
+def prompt_options(prompts: Mapping[str, str]) -> str:
+    """The options of ``latent models add`` that give these prompts."""
+    query, document = shlex.quote(prompts["query"]), shlex.quote(prompts["document"])
+    return f" --query-prompt {query} --document-prompt {document}"
 
 
 def name_of(hub_id: str) -> str:
