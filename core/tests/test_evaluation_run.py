@@ -11,6 +11,7 @@ import pytest
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.eval import run as evaluation_run
 from latent_core.eval.run import Evaluation, TimedSearch
+from latent_core.models.rerank.resolve import Rerankers
 from latent_core.wire.evaluation import (
     MAX_ROUNDS,
     EvalRequest,
@@ -33,7 +34,8 @@ def evaluation_of(last: KeptRun | None, **words: Any) -> Evaluation:
     container = cast(Any, SimpleNamespace(id="art", manifest=Manifest(id="art", name="Art")))
     runs = {} if last is None else {SETUP.name: last}
     request = EvalRequest(judged=queries, rounds=2, modes=[SETUP.mode], **words)
-    return Evaluation(cast(Any, None), container, request, runs, no_progress, process="worker")
+    service = cast(Any, SimpleNamespace(stores=SimpleNamespace(rerankers=Rerankers())))
+    return Evaluation(service, container, request, runs, no_progress, process="worker")
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, times: Iterator[float]) -> None:

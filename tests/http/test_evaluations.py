@@ -168,6 +168,8 @@ async def test_the_command_asks_the_servers_golden_queries_and_ends_with_1_when_
     code, out, err = await installation.cli("eval", "asked", "--export", str(exported))
     assert code == 0, (out, err)
     assert "all gates pass; saved for later comparison" in out
+    assert "reranking: not measured: no reranker is configured" in out
+    assert "latent models add cross-encoder/" in out
     assert EvalReport.model_validate_json(exported.read_bytes()).passed
     (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "lamp dusk keeper"}\n')
     (tmp_path / "qrels.tsv").write_text("1\tlamp\t1\n")

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Final
 
 import httpx
+import orjson
 import pytest
+import pytest_asyncio
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import Manifest, SearchMode
+from latent_core.models.rerank.local import LocalReranker
+from latent_core.wire.evaluation import EvalReport
 from latent_core.wire.search import SearchRequest
+from tests.conftest import DIMS as OPENAI_DIMS
+from tests.support.contracts.rerank import scores_of
 from tests.support.harness.installation import Installation
+from tests.support.onnx_encoders import EncoderWeights, Positions, write_cross_encoder
 from tests.support.servers.model_hub import ModelHub
 from tests.support.tiny_model import DIMS, tiny_repository
 
@@ -20,6 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHARED_STACK = True
 ID: Final = "acme/Tiny-Lamp"
 NAME: Final = "tiny-lamp"
+RANKER: Final = "acme/tiny-ranker"
 TEXTS: Final = {"lamp": "lamp oil lamp oil", "boat": "storm boat storm boat"}
 
 HYBRID: Final = SearchRequest(query="boat storm", containers=["lamps"], top_k=5)
@@ -93,3 +103,59 @@ async def test_an_installed_model_embeds_and_a_missing_one_is_named_with_its_com
     assert code == 0, err
     mended = await client.search(SEMANTIC)
     assert (mended.hits[0].title, mended.issues) == ("boat", [])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def ranker(
+    installation: Installation, hub: ModelHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Path]:
+    """The folder of a cross-encoder that is installed during a test."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    folder = tmp_path / "ranker"
+    folder.mkdir()
+    write_cross_encoder(folder, EncoderWeights(Positions.LEARNED))
+    hub.publish(RANKER, {file.name: file.read_bytes() for file in folder.iterdir()})
+    code, _, err = await installation.cli("models", "add", RANKER)
+    assert code == 0, err
+    yield folder
+    code, _, err = await installation.cli("models", "remove", "tiny-ranker")
+    assert code == 0, err
+
+
+async def test_an_installed_cross_encoder_reranks_by_default_and_an_evaluation_tells_its_gain(
+    installation: Installation, client: AsyncClient, ranker: Path, tmp_path: Path
+) -> None:
+    await client.create(Manifest(id="ranked", name="R", embedder="openai/test", dims=OPENAI_DIMS))
+    texts = [f"red {letters} harbour {letters}{letters}" for letters in ("b c", "d", "e f", "g h")]
+    added = [await client.add("ranked", text=text, title=str(n)) for n, text in enumerate(texts)]
+    await client.wait([answer.job_id for answer in added])
+    query = SearchRequest(query="red harbour", containers=["ranked"], top_k=4)
+    fused = await client.search(query)
+    answer = await client.search(query.model_copy(update={"mode": SearchMode.RERANK}))
+    assert not answer.issues
+    model = LocalReranker(ranker)
+    hits = sorted(answer.hits, key=lambda hit: hit.title)
+    scores = await scores_of(model, [hit.text or "" for hit in hits], query.query)
+    await model.close()
+    by_score = sorted(zip(scores, hits, strict=True), key=lambda pair: -pair[0])
+    assert [h.title for h in answer.hits] == [h.title for _, h in by_score]
+    best = answer.hits[0].doc_id
+    assert best != fused.hits[0].doc_id
+
+    golden = {"queries": [{"q": query.query, "expect_docs": [str(best)]}]}
+    file = tmp_path / "golden.json"
+    file.write_bytes(orjson.dumps(golden))
+    command = ("eval", "ranked", "--dataset", str(file), "--rounds", "1")
+    code, out, err = await installation.cli(*command, "--json")
+    assert code == 0, (out, err)
+    report = EvalReport.model_validate_json(out).reranking
+    assert report is not None
+    assert report.without is not None
+    assert report.reranked is not None
+    assert (report.without.hit_at_1, report.reranked.hit_at_1) == (0.0, 1.0)
+    assert (report.without.recall_at_20, report.reranked.recall_at_20) == (1.0, 1.0)
+    assert report.without.ndcg_at_10 < report.reranked.ndcg_at_10 == 1.0
+    assert (report.queries, report.partial, report.missing) == (1, 0, "")
+    code, out, err = await installation.cli(*command)
+    assert "with reranking" in out
+    assert re.search(r"^reranking: nDCG@10 \.\d\d → 1\.00, [+-]\d+ ms at p95$", out, re.MULTILINE)

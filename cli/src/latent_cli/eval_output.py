@@ -5,7 +5,14 @@ from __future__ import annotations
 from rich.console import Console
 
 from latent_cli.output import answers, safe, table
-from latent_core.wire.evaluation import EvalReport, Interval, SetupReport, Suggestion
+from latent_core.wire.evaluation import (
+    EvalReport,
+    Interval,
+    RerankFigures,
+    RerankReport,
+    SetupReport,
+    Suggestion,
+)
 
 SHOWN_SETUPS = 10
 
@@ -29,6 +36,8 @@ def show(report: EvalReport, console: Console | None = None) -> None:
         _details(out, setup)
     if report.suggestion is not None:
         _suggestion(out, report.suggestion)
+    if report.reranking is not None:
+        _reranking(out, report.reranking)
     kept = "; saved for later comparison" if report.kept else ""
     out.print(f"all gates pass{kept}" if report.passed else f"a gate fails{kept}")
 
@@ -98,6 +107,34 @@ def _suggestion(out: Console, found: Suggestion) -> None:
                 f"no setup is significantly better than the current one (best: {found.name}, {gain})"
             )
         )
+
+
+def _reranking(out: Console, report: RerankReport) -> None:
+    if report.without is not None and report.reranked is not None:
+        columns = (safe(report.setup), ">NDCG@10", ">R@20", ">HIT@1", ">P50 MS", ">P95 MS")
+        rows = [
+            _figures("without reranking", report.without),
+            _figures("with reranking", report.reranked),
+        ]
+        out.print(table(columns, rows))
+    out.print(safe(report.summary))
+    if report.partial:
+        out.print(
+            safe(
+                f"reranking: {report.partial} of {report.queries} answers were reranked in part or not at all: {report.cause}"
+            )
+        )
+
+
+def _figures(name: str, figures: RerankFigures) -> tuple[object, ...]:
+    return (
+        name,
+        f"{figures.ndcg_at_10:.3f}",
+        f"{figures.recall_at_20:.3f}",
+        f"{figures.hit_at_1:.3f}",
+        f"{figures.p50_ms:.1f}",
+        f"{figures.p95_ms:.1f}",
+    )
 
 
 def _signed(interval: Interval) -> str:

@@ -29,6 +29,8 @@ class QueryFigures:
     recall_100: float
     reciprocal_rank: float
     hits: int
+    hit_1: float = 0.0
+    """1 if the first document is relevant; for strings, the share of them that the first hit contains."""
 
 
 def of_ranking(gains: Sequence[float], relevant: Sequence[float], *, hits: int) -> QueryFigures:
@@ -42,6 +44,7 @@ def of_ranking(gains: Sequence[float], relevant: Sequence[float], *, hits: int) 
         recall_100=_recall(gains, len(grades), DEEP),
         reciprocal_rank=1.0 / first if first else 0.0,
         hits=hits,
+        hit_1=float(first == 1),
     )
 
 
@@ -72,6 +75,7 @@ def of_strings(expected: Sequence[str], hits: Sequence[Hit]) -> QueryFigures:
         recall_100=math.fsum(f.recall_100 for f in each) / n,
         reciprocal_rank=math.fsum(f.reciprocal_rank for f in each) / n,
         hits=len(hits),
+        hit_1=math.fsum(f.hit_1 for f in each) / n,
     )
 
 

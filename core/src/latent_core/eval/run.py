@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Final
 
 from latent_core.db.containers import Container
 from latent_core.domain.errors import Invalid, Issue, IssueCode
+from latent_core.domain.golden import GoldenQuery
 from latent_core.domain.manifest.model import SearchMode
 from latent_core.eval.datasets import QueryResult, QuerySet, judged
 from latent_core.eval.gates import LATENCY
@@ -19,54 +19,27 @@ from latent_core.eval.reporting import (
     report,
     suggestion,
 )
-from latent_core.search.plan import SearchTarget, require_offered
+from latent_core.eval.reranking import compare_reranking, missing_reranker, reranked_queries
+from latent_core.eval.timed_search import TimedSearch, timed_search
+from latent_core.search.plan import require_offered
 from latent_core.search.readable import Readable
 from latent_core.search.service import SearchService
 from latent_core.wire.evaluation import (
     MAX_ROUNDS,
     EvalReport,
     EvalRequest,
+    JudgedQuery,
     KeptRun,
+    RerankReport,
     Setup,
     SetupReport,
     Suggestion,
 )
-from latent_core.wire.search import MAX_TOP_K, SearchRequest, SearchResponse
 
 PROGRESS_NOTE: Final = "queries done"
 
 OnProgress = Callable[[int, int, str], Awaitable[None]]
 """Called with queries done, queries in total, and a note."""
-
-
-@dataclass(frozen=True, slots=True)
-class TimedSearch:
-    """An answer, and the milliseconds it took."""
-
-    response: SearchResponse
-    milliseconds: float
-
-
-async def timed_search(
-    service: SearchService,
-    container: Readable,
-    setup: Setup,
-    query: str,
-    target: SearchTarget | None = None,
-) -> TimedSearch:
-    """Search for chunks, not documents: if a long document matches in many places, each counts for recall."""
-    request = SearchRequest(
-        containers=[container.id],
-        query=query,
-        mode=setup.mode,
-        fusion=setup.fusion,
-        top_k=MAX_TOP_K,
-        dedup=False,
-        diagnostics=False,
-    )
-    begun = perf_counter()
-    response = await service.search(request, {container.id: container}, target=target)
-    return TimedSearch(response, (perf_counter() - begun) * 1000)
 
 
 @dataclass(slots=True)
@@ -115,7 +88,10 @@ class Evaluation:
         setups = setups_of(self._container, self._request)
         more = self._to_try()
         queries = len(self._questions.queries)
-        self._total = queries * (self._request.rounds * len(setups) + len(more))
+        rerankers = self._service.stores.rerankers
+        missing = missing_reranker(rerankers, self._container)
+        pairs = [] if missing is not None else reranked_queries(self._questions.queries)
+        self._total = queries * (self._request.rounds * len(setups) + len(more)) + len(pairs)
         first = self._questions.queries[0]
         # The first search loads models and caches; it is not measured.
         await timed_search(self._service, self._container, setups[0], first.query)
@@ -134,6 +110,7 @@ class Evaluation:
                 passed=all(one.passed for one in reports),
                 setups=reports,
                 suggestion=await self._suggestion(more),
+                reranking=await self._reranking(pairs, missing),
                 kept=keep,
             ),
             kept if keep else (),
@@ -157,8 +134,21 @@ class Evaluation:
                 run.partial += timed.response.partial
             else:
                 run.latencies_ms[place] = min(run.latencies_ms[place], timed.milliseconds)
-            self._done += 1
-            await self._on_progress(self._done, self._total, PROGRESS_NOTE)
+            await self._query_done()
+
+    async def _query_done(self) -> None:
+        self._done += 1
+        await self._on_progress(self._done, self._total, PROGRESS_NOTE)
+
+    async def _reranking(
+        self, queries: Sequence[GoldenQuery | JudgedQuery], missing: str | None
+    ) -> RerankReport:
+        if missing is not None:
+            return RerankReport(missing=missing, summary=f"reranking: not measured: {missing}")
+        return await compare_reranking(self._search, self._container, queries, self._query_done)
+
+    async def _search(self, container: Readable, setup: Setup, query: str) -> TimedSearch:
+        return await timed_search(self._service, container, setup, query)
 
     async def _repeat_while_slower(self, setup: Setup, run: SetupRun) -> None:
         """Repeat while the latency gate fails: a slower search stays slow, a briefly busy machine does not."""

@@ -23,7 +23,7 @@ from latent_core.eval.gates import (
     threshold_failures,
 )
 from latent_core.eval.metrics import QueryFigures, of_golden
-from latent_core.eval.run import timed_search
+from latent_core.eval.timed_search import timed_search
 from latent_core.ingest.stage import Checkpoint
 from latent_core.search.plan import SearchTarget
 from latent_core.search.readable import Readable

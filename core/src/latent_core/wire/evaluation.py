@@ -14,6 +14,8 @@ from latent_core.wire.search import MAX_QUERY_CHARS
 MAX_JUDGEMENTS: Final = 10_000
 """Of one query."""
 MAX_ROUNDS: Final = 10
+MAX_RERANKED: Final = 100
+"""Queries that an evaluation reranks: the first of the set."""
 
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
 Grade = Annotated[float, Field(ge=0.0, le=1000.0, allow_inf_nan=False)]
@@ -157,6 +159,38 @@ class Suggestion(BaseModel):
     """Every setup with its nDCG@10, best first."""
 
 
+class RerankFigures(BaseModel):
+    """Of the container's default mode, with or without its reranker."""
+
+    ndcg_at_10: float
+    recall_at_20: float
+    hit_at_1: float
+    p50_ms: float
+    p95_ms: float
+
+
+class RerankReport(BaseModel):
+    """What reranking gains and costs in the container. No gate depends on it."""
+
+    summary: str
+    """The difference in one line, or why it was not measured."""
+    missing: str = ""
+    """Why there is no reranker, and how to get one. All other fields then have their defaults."""
+    setup: str = ""
+    """The container's default mode and fusion."""
+    queries: int = 0
+    """The first ``MAX_RERANKED`` of the set."""
+    without: RerankFigures | None = None
+    reranked: RerankFigures | None = None
+    gain: Interval | None = None
+    """The difference of nDCG@10, query by query; above 0 means that reranking is better."""
+    partial: int = 0
+    """Answers that were reranked in part or not at all, for example because the deadline had passed. They count in the
+    figures as a searcher gets them."""
+    cause: str = ""
+    """Of the first of these."""
+
+
 class EvalReport(BaseModel):
     """The result of an evaluation job."""
 
@@ -166,6 +200,7 @@ class EvalReport(BaseModel):
     passed: bool
     setups: list[SetupReport]
     suggestion: Suggestion | None = None
+    reranking: RerankReport | None = None
     kept: bool = False
     """Whether the next run is compared with this one."""
 

@@ -61,7 +61,9 @@ DIALECTS: Final = {
 """Kinds of providers that have rerankers."""
 
 _API_MISSING = "no rerank server is configured: set LLC_RERANK_API_URL"
-_INSTALL = "install a cross-encoder with latent models add"
+_INSTALL = (
+    "install a cross-encoder, for example: latent models add cross-encoder/ms-marco-MiniLM-L6-v2"
+)
 _LOCAL_MISSING = f"no local rerank model is configured: set LLC_RERANK_FOLDER, or {_INSTALL}"
 
 
