@@ -278,22 +278,17 @@ async def test_several_containers_answer_in_one_list(client: AsyncClient) -> Non
 
 
 async def test_a_channel_that_fails_makes_the_answer_partial_and_the_other_answers(
-    client: AsyncClient,
+    client: AsyncClient, embedding_server: EmbeddingServer
 ) -> None:
-    await client.create(
-        Manifest(
-            id="orphan",
-            name="O",
-            embedder="nomic-embed-multimodal-7b",
-            embedder_version="1.0.0",
-            dims=32,
-        )
-    )
-    answer = await search(client, "orphan", "lamp")
+    await client.create(manifest("failing"))
+    await ingest(client, "failing", "a.txt", b"The lamp is lit at dusk.")
+    embedding_server.misbehave(EmbeddingFault.REFUSED, times=5, only_with="astray")
+    answer = await search(client, "failing", "astray lamp")
+    assert [h.why[0].channel for h in answer.hits] == ["bm25"]
     assert answer.partial
     assert "vector" in answer.issues[0].message
     assert answer.exhausted == []
-    await client.delete("orphan")
+    await client.delete("failing")
 
 
 async def test_a_channel_that_is_late_is_left_out_and_the_other_still_answers(

@@ -270,6 +270,8 @@ def _container_plans(
 ) -> tuple[tuple[ContainerPlan, ...], dict[str, Any]]:
     """The plan per container, and the parsed filter."""
     modes = [_mode(request, c) for c in chosen]
+    for mode in modes:
+        require_offered(mode)  # of containers without a channel, too: an empty one has none
     nodes = [_mode_filter(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
     filters = read_filters(request.all_filters, [c.manifest for c in chosen], nodes)
     plans = tuple(
