@@ -189,7 +189,7 @@ async def test_an_image_has_one_vector_of_what_it_shows(harness: WorkerHarness) 
 async def test_what_cannot_be_drawn_is_found_by_its_text_and_says_so(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: Any) -> AsyncGenerator[Any]:
+    async def broken(*_: Any, **__: Any) -> AsyncGenerator[Any]:
         raise IngestFailed("the page renderer gave up")
         yield
 
