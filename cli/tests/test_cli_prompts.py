@@ -41,7 +41,7 @@ def test_a_moved_folder_is_continued_if_a_person_says_so(
         shown.wait_for(CONTINUES)
         assert f"{moved} looks like the folder of file:///museum/" in " ".join(shown.shown.split())
         shown.send(answer)
-        code = shown.end()
+        code = shown.end(again=CTRL_C if answer == CTRL_C else "")
     if answer == YES:
         assert code == 0
         assert sources(latent) == {"museum": ("here", str(moved), 2)}
@@ -78,7 +78,7 @@ def test_many_documents_are_deleted_if_a_person_says_so(
     with terminal("ingest", museum, "-c", "notes") as shown:
         shown.wait_for(f"25 of 27 {DELETES}")
         shown.send(answer)
-        code = shown.end()
+        code = shown.end(again=CTRL_C if answer == CTRL_C else "")
     documents = len(gateway.documents)
     if answer == YES:
         assert (code, documents) == (0, 3)

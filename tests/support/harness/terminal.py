@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 SECONDS: Final = 60.0
+PATIENCE: Final = 3.0
 CTRL_C: Final = "\x03"
 CTRL_D: Final = "\x04"
 
@@ -49,11 +50,17 @@ class Terminal:
     def send(self, text: str) -> None:
         os.write(self._ours, text.encode())
 
-    def end(self) -> int:
-        """Read to the end; the exit code."""
+    def end(self, again: str = "") -> int:
+        """Read to the end; the exit code. ``again`` is typed once more whenever nothing happens for a while: Python
+        notices a signal that comes just before it reads only after the read, and a person would press again."""
         until = time.monotonic() + SECONDS
-        while self._read(until):
-            pass
+        while True:
+            if again and not select.select([self._ours], [], [], PATIENCE)[0]:
+                self.send(again)
+            elif not self._read(until):
+                break
+            if time.monotonic() > until:
+                raise AssertionError(f"it does not end: {self.shown}")
         return self._process.wait(max(0.1, until - time.monotonic()))
 
     def _read(self, until: float) -> bool:
