@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 SECONDS: Final = 60.0
-PATIENCE: Final = 3.0
+SECONDS_BEFORE_AGAIN: Final = 3.0
 CTRL_C: Final = "\x03"
 CTRL_D: Final = "\x04"
 
@@ -55,7 +55,7 @@ class Terminal:
         notices a signal that comes just before it reads only after the read, and a person would press again."""
         until = time.monotonic() + SECONDS
         while True:
-            if again and not select.select([self._ours], [], [], PATIENCE)[0]:
+            if again and not select.select([self._ours], [], [], SECONDS_BEFORE_AGAIN)[0]:
                 self.send(again)
             elif not self._read(until):
                 break
