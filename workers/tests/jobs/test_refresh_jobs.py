@@ -554,13 +554,9 @@ async def test_chunks_follow_an_embedder_that_reads_more_and_the_way_back_stays_
     of_document = f"SELECT live_chunks AS n FROM documents WHERE id = '{doc_id}'"
     (before,) = await sql(harness.stack.db, of_document)
     assert before["n"] > 2
-    request = RefreshRequest.model_validate({"strategy": "parallel", "to": to("openai/long")})
-    (note,) = rechunk_notes(
-        harness.models,
-        await harness.container(),
-        request,
-        harness.models.known["openai/long"].model,
-    )
+    live = harness.models.known["openai/old"]
+    longer = harness.models.known["openai/long"].model
+    (note,) = rechunk_notes((await harness.container()).manifest, lambda: live, longer)
     assert "600 tokens, the present one 128" in note
     job_id = await harness.begin(strategy="parallel", to=to("openai/long"))
     assert await harness.work(JobKind.REFRESH) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final
 
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container, Space
@@ -12,9 +14,10 @@ from latent_core.db.spaces import refresh_sources
 from latent_core.db.spaces.refresh_sources import Costs, StoredText
 from latent_core.domain.errors import LatentError
 from latent_core.domain.ids import SpaceId
-from latent_core.domain.manifest.model import is_local
+from latent_core.domain.manifest.model import Manifest, is_local
 from latent_core.models.embedding.port import Embedder, EmbeddingModel
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.refresh.chunks import longer_window
 from latent_core.refresh.lifecycle import manifest_after, require_same_space
 from latent_core.wire.refresh import (
     ModelView,
@@ -76,30 +79,30 @@ async def plan(
         golden_queries=golden_queries,
         notes=[
             *_notes(container, request, golden_queries),
-            *rechunk_notes(embedders, container, request, model),
+            *_rechunked(embedders, container, request, model),
         ],
     )
 
 
-class OfSpace(Protocol):
-    """Opens the embedder of a space."""
-
-    def for_space(self, space: Space) -> Embedder: ...
+def _rechunked(
+    embedders: EmbedderRegistry,
+    container: Container,
+    request: RefreshRequest,
+    model: EmbeddingModel,
+) -> list[str]:
+    if request.strategy is not Strategy.PARALLEL:
+        return []
+    return rechunk_notes(container.manifest, partial(embedders.for_space, container.space), model)
 
 
 def rechunk_notes(
-    embedders: OfSpace, container: Container, request: RefreshRequest, model: EmbeddingModel
+    manifest: Manifest, live: Callable[[], Embedder], model: EmbeddingModel
 ) -> list[str]:
-    """What a refresh to a model that reads more does to the chunks."""
-    if request.strategy is not Strategy.PARALLEL:
+    """What a refresh to ``model`` does to the chunks; ``live`` opens the present embedder."""
+    window = longer_window(manifest.chunker, live, model.window)
+    if window is None:
         return []
-    try:
-        window = embedders.for_space(container.space).model.window
-    except LatentError:
-        return []
-    size = container.manifest.chunker.tokens(model.window)
-    if container.manifest.chunker.tokens(window) >= size:
-        return []
+    size = manifest.chunker.tokens(model.window)
     return [RECHUNKED.format(new=model.window, old=window, size=size)]
 
 

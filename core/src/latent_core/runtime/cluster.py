@@ -183,12 +183,14 @@ def programs() -> Path:
     return Path(spec.origin).parent / f"pginstall{MAJOR_VERSION}" / "bin"
 
 
-def ready_pid(data: Path) -> int | None:
-    """The pid in ``postmaster.pid`` once that server accepts connections."""
+def ready_pid(data: Path, ended: int | None) -> int | None:
+    """The pid in ``postmaster.pid`` once that server accepts connections. The file of the server ``ended`` is stale: it
+    may return with a folder that was away."""
     try:
         lines = (data / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
-        return int(lines[0]) if len(lines) > 7 and lines[7].strip() == "ready" else None
-    except (FileNotFoundError, ValueError):
+        pid = int(lines[0])
+        return pid if len(lines) > 7 and lines[7].strip() == "ready" and pid != ended else None
+    except (FileNotFoundError, ValueError, IndexError):
         return None
 
 

@@ -23,6 +23,7 @@ import psutil
 
 from latent_core.domain.errors import Conflict, Invalid, OutOfSpace
 from latent_core.domain.versions import too_old
+from latent_core.runtime.file_lock import try_lock
 
 TOKEN_PREFIX = "llc_"
 TOKEN_BYTES = 32
@@ -32,7 +33,6 @@ FORMAT_FILE = "format"
 is created, so a database without it is older."""
 FORMAT = "2\n"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_HELD = (errno.EAGAIN, errno.EACCES)
 _TAKE_SECONDS = 1.0  # time for an owner to finish, or for a check by ``owner_of``
 _TAKE_POLL_SECONDS = 0.02
 _SHARED_BITS = stat.S_IRWXG | stat.S_IRWXO
@@ -158,30 +158,20 @@ def owner_of(path: Path) -> Owner | None:
     except FileNotFoundError:
         return None
     try:
-        return None if _try_lock(lock) else _read_owner(lock)
+        return None if try_lock(lock) else _read_owner(lock)
     finally:
         os.close(lock)
 
 
 def _take(lock: int, path: Path) -> None:
     deadline = time.monotonic() + _TAKE_SECONDS
-    while not _try_lock(lock):
+    while not try_lock(lock):
         if time.monotonic() > deadline:
             raise _held(_read_owner(lock), path)
         time.sleep(_TAKE_POLL_SECONDS)
     me = Owner(os.getpid(), psutil.Process().create_time())
     os.ftruncate(lock, 0)
     os.pwrite(lock, orjson.dumps(me), 0)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as exc:
-        if exc.errno in _HELD:
-            return False
-        raise
-    return True
 
 
 def _held(owner: Owner, path: Path) -> Conflict:
@@ -322,10 +312,9 @@ class WorkFolder:
             except OSError:  # another process removes it
                 continue
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if try_lock(lock):
+                    shutil.rmtree(folder, ignore_errors=True)
             except OSError:
                 continue
-            else:
-                shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)

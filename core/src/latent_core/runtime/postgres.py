@@ -60,6 +60,8 @@ class EmbeddedPostgres:
         self._watcher: asyncio.Task[None] | None = None
         self._pid: int | None = None
         self._restarts = 0
+        self._ended: int | None = None
+        """The pid of the server before this one."""
 
     @property
     def dsn(self) -> str:
@@ -161,7 +163,7 @@ class EmbeddedPostgres:
     async def _ready(self, server: GuardedProcess) -> int:
         deadline = time.monotonic() + START_SECONDS
         while not server.ended:
-            pid = await asyncio.to_thread(ready_pid, self._cluster.data)
+            pid = await asyncio.to_thread(ready_pid, self._cluster.data, self._ended)
             if pid is not None:
                 return pid
             if time.monotonic() > deadline:
@@ -175,7 +177,7 @@ class EmbeddedPostgres:
         while self._server is not None:
             since = time.monotonic()
             status = await self._server.wait()
-            self._pid = None
+            self._ended, self._pid = self._pid or self._ended, None
             logger.error("postgres_exited", extra={"exit_status": status})
             if time.monotonic() - since > STEADY_SECONDS:
                 failures = 0

@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import amend
+from latent_core.refresh.chunks import longer_window
 from latent_core.refresh.gates import SEARCH_SECONDS, RefreshGates
 from latent_core.refresh.lifecycle import (
     NotComplete,
@@ -160,16 +162,13 @@ async def note_old(work: RefreshJob) -> None:
 
 
 def _rechunks(work: RefreshJob, space: Space) -> bool:
-    """Whether chunks follow the window of the new model, which is longer (see ``Chunker.tokens``). Not for mapped
-    vectors, which belong to the chunks that there are."""
+    """Whether documents are parsed again after the switch. Not for mapped vectors, which belong to the chunks that
+    there are."""
     if work.payload.moves or work.payload.strategy is not Strategy.PARALLEL:
         return False
-    chunker, deps = work.container.manifest.chunker, work.deps
-    try:
-        before = deps.embedder(work.container.space).model.window
-    except LatentError:  # no longer installed: what its chunks were made for is not known
-        return False
-    return chunker.tokens(before) < chunker.tokens(deps.embedder(space).model.window)
+    live = partial(work.deps.embedder, work.container.space)
+    window = work.deps.embedder(space).model.window
+    return longer_window(work.container.manifest.chunker, live, window) is not None
 
 
 async def _switch(

@@ -1,4 +1,4 @@
-"""Embedders that run in this process on onnxruntime, and ``LoadOnce``, which loads a model at first use.
+"""Embedders that run in this process on onnxruntime.
 
 Measured (2 cores, passages of 256 tokens): one single-threaded run per core embeds a fifth more than runs that
 share the cores, and small runs cost nothing. So documents are embedded in small single-threaded runs on
@@ -13,11 +13,11 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,32 +26,9 @@ from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, no_images
 from latent_core.models.embedding.tokens import ModelTokenizer
+from latent_core.runtime.load_once import LoadOnce
 from latent_core.runtime.process import cores
 from latent_core.runtime.tasks import all_or_first_failure
-
-Loaded = TypeVar("Loaded")
-
-
-class LoadOnce(Generic[Loaded]):
-    """``get()`` returns the result of ``make()``. All waiting callers get a failure; the next call tries again.
-
-    A cancelled caller does not stop ``make()``: otherwise callers with short deadlines would restart it
-    again and again.
-    """
-
-    def __init__(self, make: Callable[[], Awaitable[Loaded]]) -> None:
-        self._make = make
-        self._made: asyncio.Future[Loaded] | None = None
-
-    async def get(self) -> Loaded:
-        made = self._made
-        if made is None or (made.done() and (made.cancelled() or made.exception())):
-            made = self._made = asyncio.ensure_future(self._make())
-        return await asyncio.shield(made)
-
-    def forget(self) -> None:
-        self._made = None
-
 
 RUN_TOKENS: Final = 256
 """Larger runs are not faster, take more memory and end later."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import errno
-import fcntl
 import os
 import shutil
 import time
@@ -31,13 +30,13 @@ from latent_core.models.store.record import (
     name_of,
     parse_record,
 )
+from latent_core.runtime.file_lock import try_lock
 
 ADDING: Final = ".adding-"
 REMOVING: Final = ".removing-"
 LOCK: Final = ".lock-"
 PRIVATE: Final = 0o700
 FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_HELD: Final = (errno.EAGAIN, errno.EACCES)
 _POLL_SECONDS: Final = 0.2
 
 OnWait = Callable[[int], None]
@@ -286,14 +285,7 @@ def _size_of(folder: Path) -> int:
 
 def _take(lock: int, name: str, seconds: float, on_wait: OnWait | None) -> None:
     deadline = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as exc:
-            if exc.errno not in _HELD:
-                raise
-        else:
-            return
+    while not try_lock(lock):
         holder = _holder(lock)
         if on_wait is not None:
             on_wait(holder)

@@ -8,7 +8,6 @@ the owner is gone and the child exits; the next start replays from the log what 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import heapq
 import itertools
 import logging
@@ -23,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from latent_core.runtime.file_lock import try_lock
 from latent_core.runtime.lifeline import signal_on_parent_death, watch_parent
 from latent_core.vectors.edge.collections import Store
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
@@ -192,15 +192,11 @@ def _take_lock(folder: Path) -> bool:
     """Lock the folder for the life of this process; waits for a previous child that is ending."""
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOCK_POLL_SECONDS)
-        else:
-            return True
+    while not try_lock(lock):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOCK_POLL_SECONDS)
+    return True
 
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:

@@ -7,7 +7,6 @@ The child holds ``engine.lock`` as long as it lives. Its owner records both proc
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import time
@@ -19,6 +18,7 @@ import orjson
 import psutil
 
 from latent_core.domain.errors import Conflict, Unavailable
+from latent_core.runtime.file_lock import try_lock
 from latent_core.vectors.edge.protocol import LOCK_FILE
 
 logger = logging.getLogger(__name__)
@@ -96,12 +96,9 @@ async def _free_within(folder: Path, seconds: float) -> bool:
 def _is_free(folder: Path) -> bool:
     lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        return try_lock(lock)
     finally:
         os.close(lock)
-    return True
 
 
 def _leftover(folder: Path) -> psutil.Process | None:

@@ -32,11 +32,11 @@ from latent_core.models.embedding.api.window import (
     with_another_end,
 )
 from latent_core.models.embedding.api.wire import DialectClient, ImageClient
-from latent_core.models.embedding.local import LoadOnce
 from latent_core.models.embedding.port import NONE, EmbeddingModel, Prefixes, no_images
 from latent_core.models.embedding.rate import CostEstimate, Rate
 from latent_core.models.embedding.tokens import PieceTokenizer
 from latent_core.models.providers.facts import UNKNOWN, ServerFacts
+from latent_core.runtime.load_once import LoadOnce
 from latent_core.runtime.tasks import all_or_first_failure
 
 FAILURES: Final = 5
