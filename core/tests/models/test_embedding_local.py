@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,10 @@ import pytest_asyncio
 from hypothesis import HealthCheck, given, settings, strategies as st
 from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, processors
 
-from latent_core.domain.errors import Invalid, OutOfSpace, Unavailable
+from latent_core.db.containers import Space
+from latent_core.domain.errors import Invalid, Misconfigured, OutOfSpace, Unavailable
+from latent_core.domain.ids import SpaceId
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding import kept, minilm
 from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
@@ -30,7 +34,9 @@ from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.onnx_graph import read_safetensors
 from latent_core.models.embedding.picture import windows
 from latent_core.models.embedding.port import EmbeddingModel
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.embedding.tokens import ModelTokenizer
+from latent_core.settings import Settings
 from tests.support.bert import bert_vector
 from tests.support.contracts.embedding import EmbedderContract
 
@@ -447,6 +453,25 @@ class TestFolder:
         assert second.version != first.version
         self.write(folder, "sentence_bert_config.json", {"do_lower_case": True})
         assert from_folder(f"local:{folder}").model.version != second.version
+
+    async def test_a_manifest_may_keep_the_first_dimensions(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        name = f"local:{folder}"
+        registry = EmbedderRegistry(Settings(data_dir=tmp_path), tmp_path / "models")
+        model = registry.model_of(Manifest(id="a", name="a", embedder=name, dims=4))
+        assert model.dims == 4
+        whole = registry.model_of(Manifest(id="a", name="a", embedder=name))
+        assert (whole.dims, whole.version) == (8, model.version)
+        space = Space(SpaceId(1), "a", name, model.version, 4)
+        (kept,) = await registry.for_space(space).embed_documents(["a b"])
+        (row,) = await registry.for_space(replace(space, dims=8)).embed_documents(["a b"])
+        assert np.allclose(kept, row[:4] / np.linalg.norm(row[:4]), atol=1e-6)
+        with pytest.raises(Misconfigured, match="16 dimensions"):
+            registry.for_space(replace(space, dims=16))
+        with pytest.raises(Invalid, match="set fewer"):
+            registry.model_of(Manifest(id="a", name="a", embedder=name, dims=16))
+        await registry.close()
 
     @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])
     def test_a_missing_file_is_named(self, folder: Path, file: str) -> None:

@@ -122,7 +122,7 @@ class EmbedderRegistry:
             known = [*_BUILT_IN, multilingual.VARIANT.embedder]
             found = self._installed.opened(name, manifest.embedder_version, known)
             return self._open_installed(found, manifest.dims)
-        return self._open_local(name)
+        return self._open_local(name, manifest.dims)
 
     def for_space(self, space: OfSpace) -> Embedder:
         """The embedder of the vectors of ``space``; ``Misconfigured`` when it is not available here."""
@@ -135,7 +135,10 @@ class EmbedderRegistry:
             if (found := self.providers.embedding(space.embedder)) is not None:
                 model = remote_model(space.embedder, space.version, space.dims, found.provider)
                 return self._remote.open(model, found)
-        embedder = self._open_local(space.embedder)
+        try:
+            embedder = self._open_local(space.embedder, space.dims)
+        except Invalid:  # a folder that has fewer dimensions now, or none of its files
+            embedder = self._open_local(space.embedder, None)
         if (embedder.model.version, embedder.model.dims) != (space.version, space.dims):
             raise Misconfigured(
                 f"the vectors were made by {space.embedder} {space.version} ({space.dims} dimensions), but"
@@ -217,18 +220,20 @@ class EmbedderRegistry:
         rate = found.provider.per_minute(found.model) if found else None
         return None if found is None or rate is None else (rate, found.provider.rate_setting)
 
-    def _open_local(self, name: str) -> LocalEmbedder:
-        if name not in self._local:
-            self._local[name] = LocalEmbedder(self._local_model(name), threads=self._threads)
-        return self._local[name]
+    def _open_local(self, name: str, dims: int | None) -> LocalEmbedder:
+        """``dims``: of a folder's model, the first dimensions to keep; built-in models have their own."""
+        key = f"{name} {dims or 0}" if name.startswith(folder_model.PREFIX) else name
+        if key not in self._local:
+            self._local[key] = LocalEmbedder(self._local_model(name, dims), threads=self._threads)
+        return self._local[key]
 
-    def _local_model(self, name: str) -> LocalModel:
+    def _local_model(self, name: str, dims: int | None) -> LocalModel:
         if name in _BUILT_IN:
             return minilm.built_in(_BUILT_IN[name], self._models)
         if name == multilingual.VARIANT.embedder:
             return multilingual.built_in(self._models)
         if name.startswith(folder_model.PREFIX):
-            return folder_model.from_folder(name)
+            return folder_model.from_folder(name, dims)
         unknown = self.providers.unknown(name)
         near = difflib.get_close_matches(name, _BUILT_IN, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(_SHAPES)}"
