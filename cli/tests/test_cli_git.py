@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from latent_core.domain.source import UNASKED_DELETIONS
+from latent_core.domain.source import DELETIONS_WITHOUT_CONSENT
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 
-FILES = UNASKED_DELETIONS + 5
+FILES = DELETIONS_WITHOUT_CONSENT + 5
 Git = Callable[..., None]
 
 
@@ -61,7 +61,7 @@ def test_a_renamed_branch_changes_nothing(
     assert roots(gateway) == {"lighthouse": FILES}
 
 
-def test_a_switch_to_a_branch_without_the_files_deletes_nothing_unasked(
+def test_a_switch_to_a_branch_without_the_files_deletes_nothing_without_consent(
     latent: Latent, gateway: FakeGateway, repository: Path, git: Git
 ) -> None:
     assert latent("ingest", repository, "-c", "notes").code == 0

@@ -138,7 +138,7 @@ def test_the_service_is_installed_once_and_starts_again_only_if_it_changes(
     ]
     written = unit(tmp_path).read_text()
     assert f"WorkingDirectory={data}\n" in written
-    assert (data / "log").stat().st_mode & 0o777 == 0o700, "the log is for nobody else"
+    assert (data / "log").stat().st_mode & 0o777 == 0o700, "only its owner may read the log"
 
     again = latent("service", "install")
     assert again.out == f"unchanged: {unit(tmp_path)}; the service is started\n"

@@ -130,6 +130,6 @@ async def back_up_and_restore(
         assert (twice["skipped"], twice["tokens"], twice["audit"]) == (names, 0, 0)
         assert twice["sources"] == 0
         code, _, err = await other.cli("ingest", str(log), "-c", "coast")
-        assert code == 0, f"the folder is known, nobody need take it over: {err}"
+        assert code == 0, f"the folder is known, so it needs no --take-over: {err}"
         assert await described(restored, names) == known
         assert (await restored.doctor()).clean

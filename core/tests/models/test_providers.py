@@ -224,7 +224,7 @@ class TestNames:
             "jina": "http://one",
         }
 
-    def test_only_the_contracts_embedder_has_a_limit_that_nobody_set(self, tmp_path: Path) -> None:
+    def test_only_the_contracts_embedder_has_a_limit_by_default(self, tmp_path: Path) -> None:
         text = "providers:\n- {name: slow, kind: openai, rate: 60, price: 2}\n- {name: free, kind: jina}\n"
         registry = self.registry(tmp_path, text, embed_base_url="http://one")
         assert registry.rate_of("nomic-embed-multimodal-7b") == (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -12,6 +11,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.exits import FOUND
+from latent_cli.model_test_output import show_model_test
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, moment, notes, safe, size, table
 from latent_cli.progress import ModelBar
@@ -19,27 +19,20 @@ from latent_cli.session import ask
 from latent_client.errors import GatewayUnreachable
 from latent_core.domain.errors import Conflict, NotFound
 from latent_core.domain.manifest.model import Manifest
+from latent_core.models.onnx.graph import ModelPrecision
 from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderReader
 from latent_core.models.store.archive import SUFFIX, export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import InstalledModel, given_prompts
 from latent_core.settings import Settings, load_settings
-from latent_core.wire.models import ModelTest, WindowBasis
+from latent_core.wire.models import ModelTest
 
 app = command_app()
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name, or name@revision if several are installed.")
 ]
-
-
-class Precision(StrEnum):
-    FP32 = "fp32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    INT8 = "int8"
-    INT4 = "int4"
 
 
 @app.callback()
@@ -54,7 +47,7 @@ def add(
         typer.Argument(metavar="HUB_ID", help="owner/model, or owner/model@revision."),
     ],
     precision: Annotated[
-        Precision | None,
+        ModelPrecision | None,
         typer.Option("--precision", help="Of the weights; default full precision."),
     ] = None,
     query_prompt: Annotated[
@@ -250,9 +243,7 @@ def measure(
     if as_json:
         emit(measured)
     else:
-        answers().print(table(("", ""), _rows(measured)))
-        for warning in measured.warnings:
-            notes().print(safe(f"warning: {warning}"))
+        show_model_test(measured)
     if measured.warnings:
         raise typer.Exit(FOUND)
 
@@ -265,14 +256,15 @@ def _limits(settings: Settings) -> AddLimits:
     return AddLimits(settings.max_model_bytes, settings.min_free_bytes, settings.model_wait_seconds)
 
 
-def _reader(precision: Precision | None, prompts: Mapping[str, str] | None = None) -> FolderReader:
-    from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
+def _reader(
+    precision: ModelPrecision | None, prompts: Mapping[str, str] | None = None
+) -> FolderReader:
+    from latent_core.models.onnx.folder import describe, files_needed
 
-    chosen = ModelPrecision(precision) if precision else None
     return FolderReader(
-        lambda listing: files_needed(listing, chosen),
+        lambda listing: files_needed(listing, precision),
         lambda folder, found: describe(folder, ModelPrecision(found) if found else None, prompts),
-        chosen,
+        precision,
         prompts,
     )
 
@@ -350,55 +342,3 @@ async def _measured(settings: Settings, name: str) -> ModelTest:
             return await measure_local(name, embedders.for_space(model))
         finally:
             await embedders.close()
-
-
-def _rows(measured: ModelTest) -> list[tuple[str, str]]:
-    limits = ", ".join(f"{value} {name}" for name, value in measured.server_limits.items())
-    rate = measured.rate_per_minute
-    rows = [
-        ("model", f"{measured.model}, version {measured.version}"),
-        ("dims", str(measured.dims)),
-        ("window", _window(measured)),
-        ("longer texts", _longer(measured)),
-        ("latency", f"{measured.latency_p50_ms:g} ms (p50 of a short query)"),
-        (
-            "speed",
-            f"{measured.texts_per_second:g} texts/s, {measured.tokens_per_second:,} tokens/s (one request)",
-        ),
-    ]
-    if measured.kind != "local":
-        price = measured.price_per_million
-        rows += [
-            (
-                "limit",
-                "as the server's answers demand" if rate is None else f"{rate} texts per minute",
-            ),
-            ("server's limits", limits or "not reported"),
-            ("price", "unknown" if price is None else f"{price:g} per million tokens"),
-            (
-                "this test",
-                f"{measured.tokens_used:,} tokens"
-                if measured.tokens_used
-                else "tokens not reported",
-            ),
-        ]
-    return [(name, safe(value)) for name, value in rows]
-
-
-def _window(measured: ModelTest) -> str:
-    match measured.window_basis:
-        case WindowBasis.LOWER_BOUND:
-            return f"at least {measured.window} tokens"
-        case WindowBasis.PROBED:
-            return f"about {measured.window} tokens (measured)"
-        case WindowBasis.REPORTED:
-            return f"{measured.window} tokens (reported by the server)"
-    return f"{measured.window} tokens"
-
-
-def _longer(measured: ModelTest) -> str:
-    if measured.kind == "local":
-        return "are split before they are embedded"
-    if measured.truncates is None:
-        return "not tested"
-    return "are cut without an error" if measured.truncates else "are refused, and sent in parts"

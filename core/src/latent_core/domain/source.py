@@ -9,8 +9,8 @@ NAMESAKE: Final = "~"
 """Separates a name from its number."""
 MAX_NAMESAKES: Final = 1_000
 """Folders of one name in one container."""
-UNASKED_DELETIONS: Final = 20
-UNASKED_SHARE: Final = 0.3
+DELETIONS_WITHOUT_CONSENT: Final = 20
+SHARE_WITHOUT_CONSENT: Final = 0.3
 """A sync deletes more than both only if it is allowed to."""
 SAME_SHARE: Final = 0.8
 """Share of equal hashes from which a folder counts as the one that a source was synced from."""
@@ -28,7 +28,7 @@ def numbered(name: str, number: int) -> str:
 
 def needs_consent(vanished: int, documents: int) -> bool:
     """Whether deleting ``vanished`` of ``documents`` needs a person's consent."""
-    return vanished > UNASKED_DELETIONS and vanished > UNASKED_SHARE * documents
+    return vanished > DELETIONS_WITHOUT_CONSENT and vanished > SHARE_WITHOUT_CONSENT * documents
 
 
 def is_same_folder(same: int, sample: int, files: int, documents: int) -> bool:

@@ -14,7 +14,12 @@ from latent_core.db.documents import folder_listings
 from latent_core.db.documents.folder_listings import LastJob, StoredFile, UriSpan
 from latent_core.domain.errors import Conflict, Invalid, Issue, IssueCode
 from latent_core.domain.ids import document_id
-from latent_core.domain.source import UNASKED_DELETIONS, UNASKED_SHARE, needs_consent, prefix_of
+from latent_core.domain.source import (
+    DELETIONS_WITHOUT_CONSENT,
+    SHARE_WITHOUT_CONSENT,
+    needs_consent,
+    prefix_of,
+)
 from latent_core.domain.token import Scope
 from latent_core.domain.versions import ending, recipe
 from latent_core.wire.documents import ListedFile, ListingAnswer, ListingBody, RefusedFile
@@ -148,7 +153,7 @@ def _withheld(gone: VanishedDocuments) -> Issue:
         code=IssueCode.POLICY,
         message=(
             f"Nothing was deleted: {gone.number} of {gone.documents} documents would be, which is more than "
-            f"{UNASKED_DELETIONS} and {UNASKED_SHARE:.0%}. Send allow_deletions: true if their files are gone for good."
+            f"{DELETIONS_WITHOUT_CONSENT} and {SHARE_WITHOUT_CONSENT:.0%}. Send allow_deletions: true if their files are gone for good."
         ),
         details={"vanished": gone.number, "documents": gone.documents},
     )

@@ -33,7 +33,7 @@ BATCH_WORDS: Final = 64
 """Texts of one request, and words of each, for the speed."""
 FIRST_WORDS: Final = 64
 MAX_WORDS: Final = 8192
-"""The longest text that is sent: a bound for the cost, and for the patience of a server without a GPU."""
+"""The longest text that is sent: a bound for the cost, and for the time of a server without a GPU."""
 SEARCH_STEPS: Final = 4
 """Halvings of the last doubling: the window is found to 1/16 of it."""
 END_WORDS: Final = 16

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import Invalid
-from latent_core.models.embedding.kept import (
+from latent_core.models.embedding.built_in import (
     EncoderLoader,
     Variant,
     package_folder,

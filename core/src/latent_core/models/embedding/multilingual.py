@@ -16,7 +16,7 @@ from tokenizers.models import Unigram
 
 from latent_core.domain.errors import Misconfigured
 from latent_core.domain.manifest.model import LOCAL_MULTILINGUAL
-from latent_core.models.embedding.kept import (
+from latent_core.models.embedding.built_in import (
     EncoderLoader,
     Variant,
     package_folder,
