@@ -27,7 +27,11 @@ from latent_core.domain.vector_types import Matrix
 from latent_core.runtime.lifeline import watch_parent
 from tests.support.hashed_embedder import HashedWords
 from tests.support.servers.image_dialects import See, blind, read_form, read_json
-from tests.support.servers.raw_http import MAX_HEADER, HttpReply, HttpRequest, read_request
+from tests.support.servers.raw_http import (
+    HttpReply,
+    HttpRequest,
+    HttpServer,
+)
 
 _DEFAULT_DIMS: Final = 384
 
@@ -100,18 +104,15 @@ class EmbeddingServer:
         """Models that are not served any more."""
         self._models: dict[int, HashedWords] = {}
         self._plan: EmbeddingFaultPlan | None = None
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._http = HttpServer(self._answer)
 
     async def start(self, port: int = 0) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=MAX_HEADER)
+        await self._http.start(port)
 
     @property
     def base_url(self) -> str:
         """``?dims=`` after it chooses another width, as does a model's name (``test@48``)."""
-        if self._server is None:
-            raise RuntimeError("the server is not started")
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/v1"
+        return f"{self._http.address}/v1"
 
     @property
     def root_url(self) -> str:
@@ -131,12 +132,7 @@ class EmbeddingServer:
         return self._models[width].vectors(texts)
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self._connections:
-            task.cancel()
-        if self._connections:
-            await asyncio.wait(self._connections)
+        await self._http.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -149,24 +145,6 @@ class EmbeddingServer:
         trace: TracebackType | None,
     ) -> None:
         await self.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("connections are served in tasks")
-        self._connections.add(task)
-        try:
-            while request := await read_request(reader):
-                answer = await self._answer(request)
-                if answer is None:
-                    break
-                writer.write(answer.encoded())
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has gone, or the server closes
-        finally:
-            self._connections.discard(task)
-            writer.close()
 
     async def _answer(self, request: HttpRequest) -> HttpReply | None:
         """None hangs up."""

@@ -18,7 +18,11 @@ import orjson
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.providers.entry import Kind
 from tests.support.hashed_embedder import HashedWords
-from tests.support.servers.raw_http import MAX_HEADER, HttpReply, HttpRequest, read_request
+from tests.support.servers.raw_http import (
+    HttpReply,
+    HttpRequest,
+    HttpServer,
+)
 
 MODEL: Final = "model-a"
 _PAGE: Final = (
@@ -262,12 +266,14 @@ class ProviderServer:
     headers: dict[str, str] = field(default_factory=dict)
     """Of all good answers."""
     never_answers: bool = False
-    _server: asyncio.Server | None = None
-    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _http: HttpServer = field(init=False)
     _words: dict[int, HashedWords] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._http = HttpServer(self._answer)
+
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=MAX_HEADER)
+        await self._http.start()
         return self
 
     async def __aexit__(
@@ -276,18 +282,11 @@ class ProviderServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._http.close()
 
     @property
     def base_url(self) -> str:
-        if self._server is None:
-            raise RuntimeError("the server is not started")
-        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self._http.address
 
     def vectors(self, texts: Sequence[str], dims: int | None = None) -> Matrix:
         """What the server answers for ``texts``."""
@@ -295,21 +294,6 @@ class ProviderServer:
         if width not in self._words:
             self._words[width] = HashedWords(width)
         return self._words[width].vectors(texts)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("connections are served in tasks")
-        self._tasks.add(task)
-        try:
-            while request := await read_request(reader):
-                writer.write((await self._answer(request)).encoded())
-                await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # the client has gone, or the server closes
-        finally:
-            self._tasks.discard(task)
-            writer.close()
 
     async def _answer(self, request: HttpRequest) -> HttpReply:
         if self.never_answers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -63,3 +63,47 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
     body = await reader.readexactly(int(headers.get("content-length", "0")))
     url = urlsplit(target)
     return HttpRequest(method, url.path, parse_qs(url.query), headers, body)
+
+
+class HttpServer:
+    """Serves connections on 127.0.0.1, one request after the other. ``answer`` returns None to hang up."""
+
+    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpReply | None]]) -> None:
+        self._answer = answer
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        if self._server is None:
+            raise RuntimeError("the server is not started")
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def start(self, port: int = 0) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, limit=MAX_HEADER)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("connections are served in tasks")
+        self._connections.add(task)
+        try:
+            while request := await read_request(reader):
+                answer = await self._answer(request)
+                if answer is None:
+                    break
+                writer.write(answer.encoded())
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client has gone, or the server closes
+        finally:
+            self._connections.discard(task)
+            writer.close()
