@@ -12,7 +12,7 @@ from latent_core.db.connection import Database
 from latent_core.db.containers import Space
 from latent_core.db.embed_usage import EmbedUsage
 from latent_core.db.spaces.embedding_claims import Claimant
-from latent_core.domain.findings import SkippedImages
+from latent_core.domain.findings import RefusedInputs
 from latent_core.domain.ids import JobId, Sha256
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.stage import Checkpoint
@@ -107,12 +107,12 @@ class DocumentEmbedding:
         on_progress: Callable[[int], Awaitable[None]],
         *,
         job_id: JobId | None = None,
-        skipped_images: SkippedImages | None = None,
+        refused_inputs: RefusedInputs | None = None,
     ) -> Matrix:
         """One row per text or image. ``on_progress`` gets the number of finished rows. Requests to a server are
         counted for ``job_id``.
 
-        With ``skipped_images``, an image or a text that the embedder refuses gets a row of zeros, which must not be
+        With ``refused_inputs``, an image or a text that the embedder refuses gets a row of zeros, which must not be
         stored.
         """
         cached = self._for(space)
@@ -120,7 +120,7 @@ class DocumentEmbedding:
         for start in range(0, len(texts), TEXTS_PER_STEP):
             await checkpoint()
             step = texts[start : start + TEXTS_PER_STEP]
-            vectors, hits, tokens = await cached.embed(step, checkpoint, skipped_images)
+            vectors, hits, tokens = await cached.embed(step, checkpoint, refused_inputs)
             self._metrics.cached_texts.labels(space.embedder).inc(hits)
             self._metrics.embedded_texts.labels(space.embedder).inc(len(step) - hits)
             spent = tokens or self._counted(space, step, len(step) - hits)

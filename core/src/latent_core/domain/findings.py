@@ -95,7 +95,7 @@ def is_about_the_picture(error: LatentError, *, last_attempt: bool) -> bool:
     return last_attempt and fails and error.transient and error.counts_as_attempt
 
 
-class SkippedImages:
+class RefusedInputs:
     """The images that one job skips, by the hash of their bytes, with their errors; and texts that the embedder refuses."""
 
     def __init__(self, *, last_attempt: bool = False) -> None:

@@ -19,7 +19,7 @@ from latent_core.models.embedding.picture import Piece
 from latent_core.queue.context import JobContext
 from latent_core.wire.refresh import SpaceState
 from latent_workers.deps import Deps
-from latent_workers.ingest.skipped_images import kept_of, skipped_images_of
+from latent_workers.ingest.refused_inputs import kept_of, refused_inputs_of
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +68,11 @@ async def _stage(
 
     parts = await asyncio.to_thread(cut)
     pieces = [piece for part in parts for piece in part]
-    skipped_images = skipped_images_of(ctx)
+    refused_inputs = refused_inputs_of(ctx)
     vectors = await deps.embedding.embed(
-        space, pieces, ctx.checkpoint, _nobody, job_id=ctx.job.id, skipped_images=skipped_images
+        space, pieces, ctx.checkpoint, _nobody, job_id=ctx.job.id, refused_inputs=refused_inputs
     )
-    counts, vectors = kept_of(skipped_images, parts, vectors)
+    counts, vectors = kept_of(refused_inputs, parts, vectors)
     there = [
         AddressedChunk(one.doc_id, one.generation, one.chunk, n)
         for one, n in zip(addressed, counts, strict=True)

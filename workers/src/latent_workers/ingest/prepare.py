@@ -40,9 +40,9 @@ from latent_workers.deps import Deps
 from latent_workers.ingest import cleanup
 from latent_workers.ingest.dual_write import stage_dual_write
 from latent_workers.ingest.page_drawing import DrawnPages
-from latent_workers.ingest.skipped_images import (
+from latent_workers.ingest.refused_inputs import (
     kept_of,
-    skipped_images_of,
+    refused_inputs_of,
     warn_of_refused_texts,
     warn_of_skipped_images,
 )
@@ -249,7 +249,7 @@ class StoredGeneration:
     chunks: list[StagedChunk]
     written: dict[int, list[int]]
     """``Staged.written``"""
-    skipped_images: bool = False
+    refused_inputs: bool = False
     """Whether pages of it have no vector of how they look."""
 
 
@@ -296,21 +296,21 @@ async def embed(
             await on_progress(total * done // len(pieces), total)
 
     failpoint("ingest.before_embedding")
-    skipped_images = skipped_images_of(ctx)
+    refused_inputs = refused_inputs_of(ctx)
     vectors = await deps.embedding.embed(
         container.space,
         pieces,
         ctx.checkpoint,
         report_embedded,
         job_id=ctx.job.id,
-        skipped_images=skipped_images,
+        refused_inputs=refused_inputs,
     )
-    skipped_images.check(others=sum(isinstance(piece, str) for piece in pieces))
-    counts, vectors = kept_of(skipped_images, parts, vectors)
-    skipped_images.check_texts(vectors=sum(counts))
+    refused_inputs.check(others=sum(isinstance(piece, str) for piece in pieces))
+    counts, vectors = kept_of(refused_inputs, parts, vectors)
+    refused_inputs.check_texts(vectors=sum(counts))
     addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
-    await warn_of_skipped_images(ctx, skipped_images, addressed)
-    await warn_of_refused_texts(ctx, skipped_images, addressed, parts)
+    await warn_of_skipped_images(ctx, refused_inputs, addressed)
+    await warn_of_refused_texts(ctx, refused_inputs, addressed, parts)
     if (trouble := deps.embedding.new_trouble(container.space, ctx.job.id)) is not None:
         await ctx.warn(Issue(code=IssueCode.UNAVAILABLE, message=trouble))
 
@@ -337,7 +337,7 @@ def _apart(
     for mine in staged:
         stop = start + len(mine)
         own = {one: counts[start:stop] for one, counts in written.items()}
-        apart.append(StoredGeneration(mine, own, skipped_images=0 in own[searched]))
+        apart.append(StoredGeneration(mine, own, refused_inputs=0 in own[searched]))
         start = stop
     return apart
 

@@ -48,20 +48,20 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             total = contents.totals.chunks
         else:
             total = None  # verified by the attempt that began
-        manifest, skipped_images = settled(opening.manifest)
+        manifest, refused_inputs = settled(opening.manifest)
         manifest = manifest.model_copy(update={"id": payload.target})
         if payload.merge:
-            container, skipped_images = await _there(deps, payload, opening.header), []
+            container, refused_inputs = await _there(deps, payload, opening.header), []
         else:
             manifest, model, unlike = await import_container.with_model(
                 deps.stack.embedders, manifest
             )
             container, payload = await _made(ctx, deps, manifest, model, payload, opening.header)
-            skipped_images += unlike
+            refused_inputs += unlike
         target = ImportTarget(
             container, opening.header, payload, _same_space(container, opening.header)
         )
-        await Steps(ctx, deps, target, total, skipped_images).run(path)
+        await Steps(ctx, deps, target, total, refused_inputs).run(path)
 
 
 def _opening(path: Path) -> ArchiveOpening:

@@ -353,7 +353,7 @@ def _staged(
             sha256=payload.source_sha256 or work.original.sha256,
             size=work.original.bytes,
             mime=work.detected.mime,
-            fingerprint=_fingerprint(work, made.parsed, skipped_images=stored.skipped_images),
+            fingerprint=_fingerprint(work, made.parsed, refused_inputs=stored.refused_inputs),
             meta=meta,
             recipe=recipe_of(work.container, source_type)
             + (UNREAD if _lacks_engine(made.parsed) else ""),
@@ -399,8 +399,8 @@ def _lacks_engine(parsed: ParsedDocument) -> bool:
     return bool(parsed.scanned_pages) and parsed.ocr is None
 
 
-def _fingerprint(work: IngestContext, parsed: ParsedDocument, *, skipped_images: bool) -> str:
-    if skipped_images:
+def _fingerprint(work: IngestContext, parsed: ParsedDocument, *, refused_inputs: bool) -> str:
+    if refused_inputs:
         return fingerprint_of_scans(work.fingerprint, "images skipped")  # they are tried again
     if not parsed.scanned_pages:
         return work.fingerprint

@@ -23,7 +23,7 @@ from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
 from latent_core.wire.refresh import RefreshPayload, SpaceState, Strategy
 from latent_workers.deps import Deps
-from latent_workers.ingest.skipped_images import skipped_image_warnings
+from latent_workers.ingest.refused_inputs import refused_input_warnings
 from latent_workers.refresh.drift import drift
 from latent_workers.refresh.fill import SpaceFill, VectorMapping, with_version
 from latent_workers.refresh.work import (
@@ -146,7 +146,7 @@ async def _rewritten(conn: Connection, work: RefreshJob, space: Space, version: 
     await finish(
         conn,
         work.ctx.job,
-        warnings=skipped_image_warnings(without_points),
+        warnings=refused_input_warnings(without_points),
         result={"space_id": space.id, "version": version, "skipped_images": without_points},
     )
     if not await spaces.lock(conn, work.container.id):

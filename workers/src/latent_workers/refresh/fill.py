@@ -23,7 +23,7 @@ from latent_core.db.spaces import refresh_sources, space_points
 from latent_core.db.spaces.refresh_sources import StoredText
 from latent_core.db.spaces.space_points import FIRST, LiveDocument
 from latent_core.domain.errors import NotFound, Unavailable
-from latent_core.domain.findings import SkippedImages
+from latent_core.domain.findings import RefusedInputs
 from latent_core.domain.ids import PointId, point_id
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.ingest.delete import enqueue_purges
@@ -36,11 +36,11 @@ from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.port import Points
 from latent_core.wire.refresh import SpaceState
 from latent_workers.deps import Deps
-from latent_workers.ingest.skipped_images import (
+from latent_workers.ingest.refused_inputs import (
     NAMED,
     is_skipped,
     kept_of,
-    skipped_images_of,
+    refused_inputs_of,
     skipped_page,
 )
 
@@ -78,7 +78,7 @@ class SpaceFill:
     total: int = 0
     embedded: int = field(default=0)
     """Texts that were embedded or taken from the cache."""
-    skipped_images: SkippedImages = field(init=False)
+    refused_inputs: RefusedInputs = field(init=False)
     """Images without a vector in this attempt."""
     lost: int = field(default=0)
     """Their chunks."""
@@ -86,7 +86,7 @@ class SpaceFill:
     """The collection was dropped before: rows about its points are wrong."""
 
     def __post_init__(self) -> None:
-        self.skipped_images = skipped_images_of(self.ctx)
+        self.refused_inputs = refused_inputs_of(self.ctx)
 
     @property
     def _job_id(self) -> int | None:
@@ -100,7 +100,7 @@ class SpaceFill:
         while await self._pass():
             await self.ctx.checkpoint()
         if not begun_with and self.embedded == self.lost:
-            self.skipped_images.check(others=0)
+            self.refused_inputs.check(others=0)
         await self.ctx.progress(self.total, self.total, self.note)
 
     async def verify(self) -> None:
@@ -132,7 +132,7 @@ class SpaceFill:
             if await space_points.shows(
                 conn, self.space.container_id, self.space.collection_id, self._job_id
             ):
-                self.skipped_images.take(1)
+                self.refused_inputs.take(1)
 
     async def _pass(self) -> bool:
         """One pass over all documents; returns whether there was anything to do."""
@@ -241,11 +241,11 @@ class SpaceFill:
             start = stop
             own = parts[row.chunk_no]
             if any(
-                isinstance(piece, str) and is_skipped(self.skipped_images, piece) for piece in own
+                isinstance(piece, str) and is_skipped(self.refused_inputs, piece) for piece in own
             ):
-                _, made[row.chunk_no] = kept_of(self.skipped_images, [own], made[row.chunk_no])
+                _, made[row.chunk_no] = kept_of(self.refused_inputs, [own], made[row.chunk_no])
                 self.lost += not len(made[row.chunk_no])
-            elif is_skipped(self.skipped_images, own[0]):
+            elif is_skipped(self.refused_inputs, own[0]):
                 text_pieces = self.deps.embedding.pieces(self.space, row.embed_text, None)[:1]
                 stands = row.points and not self.collection_cleared
                 made[row.chunk_no] = await self._vectors(text_pieces) if stands else vectors[:0]
@@ -259,12 +259,12 @@ class SpaceFill:
             self.ctx.checkpoint,
             _nobody,
             job_id=self.ctx.job.id,
-            skipped_images=self.skipped_images,
+            refused_inputs=self.refused_inputs,
         )
 
     async def _tell(self, row: StoredText) -> None:
         self.lost += 1
-        error = self.skipped_images.why(row.picture)
+        error = self.refused_inputs.why(row.picture)
         if error is None or self.lost > NAMED:
             return
         async with self.deps.stack.db.transaction() as conn:

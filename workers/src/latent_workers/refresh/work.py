@@ -44,7 +44,7 @@ from latent_core.runtime.failpoint import failpoint
 from latent_core.search.plan import SearchTarget
 from latent_core.wire.refresh import GateReport, RefreshPayload, SpaceState, Strategy
 from latent_workers.deps import Deps
-from latent_workers.ingest.skipped_images import skipped_image_warnings
+from latent_workers.ingest.refused_inputs import refused_input_warnings
 from latent_workers.refresh.fill import SpaceFill
 
 logger = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ async def _switch(
         ctx.job,
         warnings=[
             *([] if work.payload.moves else judge_words(report)),
-            *skipped_image_warnings(without_points),
+            *refused_input_warnings(without_points),
         ],
         result={
             "space_id": space.id,

@@ -18,7 +18,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.spaces import space_points
 from latent_core.db.transfer import archives, import_rows as rows
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
-from latent_core.domain.findings import SkippedImages
+from latent_core.domain.findings import RefusedInputs
 from latent_core.domain.ids import Sha256
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
@@ -39,7 +39,7 @@ from latent_core.transfer.requests import FRESH, ImportPayload
 from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, Step, numbered
 from latent_workers.deps import Deps
 from latent_workers.ingest import cleanup
-from latent_workers.ingest.skipped_images import kept_of, skipped_image_warnings, skipped_images_of
+from latent_workers.ingest.refused_inputs import kept_of, refused_input_warnings, refused_inputs_of
 
 CHUNKS_PER_STEP: Final = 5000
 """Nothing runs in parallel with the read of the first step and the commit of the last one; larger steps need fewer
@@ -100,7 +100,7 @@ class Steps:
     deps: Deps
     target: ImportTarget
     total: int | None
-    skipped_images: list[str]
+    refused_inputs: list[str]
     """Keys of the archive's manifest that would have no effect here."""
     ended: bool = False
     """Nothing more of the archive is needed."""
@@ -108,14 +108,14 @@ class Steps:
     """Hashes of the blobs that this attempt has stored."""
     next_n: int = field(init=False)
     """The number of the first chunk of the next step."""
-    skipped_images_of_step: SkippedImages = field(init=False)
+    refused_of_step: RefusedInputs = field(init=False)
     """Images without a vector in this attempt."""
     text_pieces: int = 0
     """Texts that it has embedded."""
 
     def __post_init__(self) -> None:
         self.next_n = self.target.payload.chunks_read
-        self.skipped_images_of_step = skipped_images_of(self.ctx)
+        self.refused_of_step = refused_inputs_of(self.ctx)
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
@@ -295,10 +295,10 @@ class Steps:
             self.ctx.checkpoint,
             on_progress,
             job_id=self.ctx.job.id,
-            skipped_images=self.skipped_images_of_step,
+            refused_inputs=self.refused_of_step,
         )
         self.text_pieces += sum(isinstance(piece, str) for piece in given)
-        return kept_of(self.skipped_images_of_step, pieces, matrix)
+        return kept_of(self.refused_of_step, pieces, matrix)
 
     async def _follow(self, conn: Connection, done: CommittedStep) -> None:
         """Follow-up work of a merge; for a new container it is done at the end."""
@@ -319,7 +319,7 @@ class Steps:
             await enqueue_dedup_pending(conn, container_id, principal=job.principal)
 
     async def _finish(self, path: Path) -> None:
-        self.skipped_images_of_step.check(others=self.text_pieces)
+        self.refused_of_step.check(others=self.text_pieces)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
         folder = self.deps.settings.manifests
@@ -346,9 +346,9 @@ class Steps:
                 conn,
                 job,
                 warnings=[
-                    *_warnings(payload, self.skipped_images),
+                    *_warnings(payload, self.refused_inputs),
                     *unwritten,
-                    *skipped_image_warnings(without_points),
+                    *refused_input_warnings(without_points),
                 ],
                 result={"container_id": container_id, **result},
             )
@@ -379,7 +379,7 @@ def _advanced(before: ImportPayload, ready: _StoredStep, done: CommittedStep) ->
     )
 
 
-def _warnings(payload: ImportPayload, skipped_images: Sequence[str]) -> list[Issue]:
+def _warnings(payload: ImportPayload, refused_inputs: Sequence[str]) -> list[Issue]:
     found: list[Issue] = []
     if payload.overtaken:
         message = (
@@ -393,8 +393,8 @@ def _warnings(payload: ImportPayload, skipped_images: Sequence[str]) -> list[Iss
             "search works, but their pages cannot be opened"
         )
         found.append(Issue(code=IssueCode.INGEST_FAIL, message=message))
-    if skipped_images:
-        message = f"the manifest was imported without {', '.join(skipped_images)}, which this installation does not offer"
+    if refused_inputs:
+        message = f"the manifest was imported without {', '.join(refused_inputs)}, which this installation does not offer"
         found.append(Issue(code=IssueCode.POLICY, message=message))
     return found
 

@@ -14,7 +14,7 @@ from latent_core.db.connection import Database
 from latent_core.db.spaces import embedding_cache
 from latent_core.db.spaces.embedding_claims import Claimant
 from latent_core.domain.errors import LatentError
-from latent_core.domain.findings import SkippedImages
+from latent_core.domain.findings import RefusedInputs
 from latent_core.domain.ids import Sha256
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import Batcher, Checkpoint, RefusedTexts
@@ -74,9 +74,9 @@ class CachedEmbedding:
         self,
         pieces: Sequence[Piece],
         checkpoint: Checkpoint | None = None,
-        skipped_images: SkippedImages | None = None,
+        refused_inputs: RefusedInputs | None = None,
     ) -> EmbeddingBatch:
-        """``checkpoint`` as for ``Batcher.embed``, also between steps and before pictures are sent. ``skipped_images``
+        """``checkpoint`` as for ``Batcher.embed``, also between steps and before pictures are sent. ``refused_inputs``
         counts embedded pictures and collects failed ones, and refused texts; without it each of them ends the call."""
         rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
         hits = tokens = 0
@@ -84,7 +84,7 @@ class CachedEmbedding:
             if start and checkpoint:
                 await checkpoint()
             step = slice(start, start + TEXTS_PER_STEP)
-            rows[step], known, spent = await self._step(pieces[step], checkpoint, skipped_images)
+            rows[step], known, spent = await self._step(pieces[step], checkpoint, refused_inputs)
             hits += known
             tokens += spent
         return EmbeddingBatch(rows, hits, tokens)
@@ -93,7 +93,7 @@ class CachedEmbedding:
         self,
         pieces: Sequence[Piece],
         checkpoint: Checkpoint | None,
-        skipped_images: SkippedImages | None,
+        refused_inputs: RefusedInputs | None,
     ) -> EmbeddingBatch:
         """Texts that a concurrent call embeds are not requested again: they count as hits."""
         hashes = [hash_of(piece) for piece in pieces]
@@ -103,7 +103,7 @@ class CachedEmbedding:
         left = distinct
         while left:
             async with self._in_flight.claimed(left) as claim:
-                made = await self._made(claim.own, checkpoint, skipped_images)
+                made = await self._made(claim.own, checkpoint, refused_inputs)
                 claim.resolve(made.vectors)
             vectors |= made.vectors
             hits += sum(piece_hash in claim.own for piece_hash in hashes) - made.requested
@@ -121,18 +121,18 @@ class CachedEmbedding:
         self,
         distinct: Mapping[Sha256, Piece],
         checkpoint: Checkpoint | None,
-        skipped_images: SkippedImages | None,
+        refused_inputs: RefusedInputs | None,
     ) -> _MadeVectors:
-        vectors = await self._found(distinct, skipped_images)
+        vectors = await self._found(distinct, refused_inputs)
         missing = {hash_: piece for hash_, piece in distinct.items() if hash_ not in vectors}
         requested = tokens = 0
         pause, until = FIRST_PAUSE, monotonic() + MAX_WAIT_SECONDS
         while missing:
             async with self._claims.held(missing, all_of_them=monotonic() > until) as own:
                 # What others stored before they released it, too.
-                found = await self._found(missing, skipped_images)
+                found = await self._found(missing, refused_inputs)
                 mine = {h: piece for h, piece in missing.items() if h in own and h not in found}
-                made = await self._requested(mine, checkpoint, skipped_images)
+                made = await self._requested(mine, checkpoint, refused_inputs)
             vectors |= found | made.vectors
             requested += made.requested
             tokens += made.tokens
@@ -146,20 +146,20 @@ class CachedEmbedding:
         return _MadeVectors(vectors, requested, tokens)
 
     async def _found(
-        self, distinct: Mapping[Sha256, Piece], skipped_images: SkippedImages | None
+        self, distinct: Mapping[Sha256, Piece], refused_inputs: RefusedInputs | None
     ) -> dict[Sha256, Vector]:
         """The vectors that are stored."""
         async with self._db.reading() as conn:
             vectors = await embedding_cache.find(conn, self._space, list(distinct))
-        if skipped_images is not None:
-            skipped_images.take(sum(isinstance(distinct[hash_], StoredImage) for hash_ in vectors))
+        if refused_inputs is not None:
+            refused_inputs.take(sum(isinstance(distinct[hash_], StoredImage) for hash_ in vectors))
         return vectors
 
     async def _requested(
         self,
         distinct: Mapping[Sha256, Piece],
         checkpoint: Checkpoint | None,
-        skipped_images: SkippedImages | None,
+        refused_inputs: RefusedInputs | None,
     ) -> _MadeVectors:
         """Embed all of them, and store their vectors."""
         vectors: dict[Sha256, Vector] = {}
@@ -171,14 +171,14 @@ class CachedEmbedding:
             async def keep(indices: Sequence[int], rows: Matrix) -> None:
                 await self._kept([texts_by_hash[index] for index in indices], rows)
 
-            refused: RefusedTexts | None = None if skipped_images is None else {}
+            refused: RefusedTexts | None = None if refused_inputs is None else {}
             made = await self._batcher.embed(list(texts.values()), checkpoint, keep, refused)
             for index, hash_ in enumerate(texts_by_hash):
                 if not refused or index not in refused:
                     vectors[hash_] = made[index]
-                elif skipped_images is not None:
-                    skipped_images.add_text(hash_, refused[index])
-        seen = await self._pictures(pictures, checkpoint, skipped_images)
+                elif refused_inputs is not None:
+                    refused_inputs.add_text(hash_, refused[index])
+        seen = await self._pictures(pictures, checkpoint, refused_inputs)
         vectors |= seen
         tokens = self._tokens(list(texts.values()), len(seen))
         return _MadeVectors(vectors, len(distinct), tokens)
@@ -187,7 +187,7 @@ class CachedEmbedding:
         self,
         pictures: Sequence[StoredImage],
         checkpoint: Checkpoint | None,
-        skipped_images: SkippedImages | None,
+        refused_inputs: RefusedInputs | None,
     ) -> dict[Sha256, Vector]:
         """Vectors of the pictures, without skipped ones; some requests run concurrently."""
         batch_size = images_a_request(self._batcher.embedder)
@@ -201,7 +201,7 @@ class CachedEmbedding:
                 some = waiting.popleft()
                 if checkpoint:
                     await checkpoint()
-                seen.update(await self._seen(some, skipped_images))
+                seen.update(await self._seen(some, refused_inputs))
 
         await all_or_first_failure(
             [work() for _ in range(min(len(waiting), max(1, PICTURES_AT_ONCE // batch_size)))]
@@ -209,7 +209,7 @@ class CachedEmbedding:
         return seen
 
     async def _seen(
-        self, pictures: Sequence[StoredImage], skipped_images: SkippedImages | None
+        self, pictures: Sequence[StoredImage], refused_inputs: RefusedInputs | None
     ) -> dict[Sha256, Vector]:
         """The vectors of one request, stored. A refused request is sent again picture by picture to find the cause."""
         images: dict[Sha256, bytes] = {}
@@ -218,19 +218,19 @@ class CachedEmbedding:
                 images[picture.sha256] = await self._read(picture)
             rows = await self._batcher.embedder.embed_images(list(images.values()))
         except LatentError as error:
-            if skipped_images is None or not skipped_images.concerns(error):
+            if refused_inputs is None or not refused_inputs.concerns(error):
                 raise
             if len(pictures) == 1:
-                skipped_images.add(pictures[0].sha256, error)
+                refused_inputs.add(pictures[0].sha256, error)
                 return {}
         else:
-            if skipped_images is not None:
-                skipped_images.take(len(images))
+            if refused_inputs is not None:
+                refused_inputs.take(len(images))
             return await self._kept(list(images), rows)
         images.clear()
         seen: dict[Sha256, Vector] = {}
         for picture in pictures:
-            seen |= await self._seen([picture], skipped_images)
+            seen |= await self._seen([picture], refused_inputs)
         return seen
 
     @property

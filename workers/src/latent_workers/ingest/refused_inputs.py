@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from latent_core.domain.errors import Issue, IssueCode
-from latent_core.domain.findings import SkippedImages
+from latent_core.domain.findings import RefusedInputs
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.stage import AddressedChunk
 from latent_core.models.embedding.picture import Piece, hash_of
@@ -21,34 +21,34 @@ REMEDY: Final = (
 )
 
 
-def skipped_images_of(ctx: JobContext) -> SkippedImages:
+def refused_inputs_of(ctx: JobContext) -> RefusedInputs:
     """The skipped images of this attempt, of one document or of a whole refresh."""
-    return SkippedImages(last_attempt=ctx.job.attempts >= ctx.job.max_attempts)
+    return RefusedInputs(last_attempt=ctx.job.attempts >= ctx.job.max_attempts)
 
 
 def kept_of(
-    skipped_images: SkippedImages, parts: Sequence[Sequence[Piece]], vectors: Matrix
+    refused_inputs: RefusedInputs, parts: Sequence[Sequence[Piece]], vectors: Matrix
 ) -> tuple[list[int], Matrix]:
     """The number of points of each of ``parts``, and the rows to store; a skipped image has none."""
-    if not skipped_images:
+    if not refused_inputs:
         return [len(part) for part in parts], vectors
-    kept = [[not is_skipped(skipped_images, piece) for piece in part] for part in parts]
+    kept = [[not is_skipped(refused_inputs, piece) for piece in part] for part in parts]
     mask = np.array([there for own in kept for there in own], dtype=bool)
     return [sum(own) for own in kept], vectors[mask]
 
 
-def is_skipped(skipped_images: SkippedImages, piece: Piece) -> bool:
-    return bool(skipped_images) and skipped_images.why(hash_of(piece)) is not None
+def is_skipped(refused_inputs: RefusedInputs, piece: Piece) -> bool:
+    return bool(refused_inputs) and refused_inputs.why(hash_of(piece)) is not None
 
 
 async def warn_of_skipped_images(
-    ctx: JobContext, skipped_images: SkippedImages, addressed: Sequence[AddressedChunk]
+    ctx: JobContext, refused_inputs: RefusedInputs, addressed: Sequence[AddressedChunk]
 ) -> None:
     """Warn of each page with its cause, the first ones by name."""
     named = 0
     for one in addressed:
         draft = one.chunk.draft
-        error = skipped_images.why(draft.picture)
+        error = refused_inputs.why(draft.picture)
         if error is None or one.windows:
             continue
         named += 1
@@ -60,16 +60,16 @@ async def warn_of_skipped_images(
 
 async def warn_of_refused_texts(
     ctx: JobContext,
-    skipped_images: SkippedImages,
+    refused_inputs: RefusedInputs,
     addressed: Sequence[AddressedChunk],
     parts: Sequence[Sequence[Piece]],
 ) -> None:
     """Warn of each chunk with a text that the embedder refused, the first ones by name."""
     named = 0
     for one, part in zip(addressed, parts, strict=True):
-        if one.chunk.draft.picture is not None or not skipped_images:
+        if one.chunk.draft.picture is not None or not refused_inputs:
             continue
-        errors = [error for piece in part if (error := skipped_images.why(hash_of(piece)))]
+        errors = [error for piece in part if (error := refused_inputs.why(hash_of(piece)))]
         if not errors:
             continue
         named += 1
@@ -116,7 +116,7 @@ def skipped_pages(more: int) -> Issue:
     )
 
 
-def skipped_image_warnings(pages: int) -> list[Issue]:
+def refused_input_warnings(pages: int) -> list[Issue]:
     """Warnings for the job's owner about pages without a vector."""
     if not pages:
         return []
