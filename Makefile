@@ -167,7 +167,7 @@ release-check:  ## whether TAG=v… , the version and the changelog agree
 
 # What an image holds: of requirements.lock, what its packages need. By stdin come the command line's own needs, and
 # what servers and traces need (latent-core[servers,otel]).
-IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'minio>=7.2.20' 'qdrant-client>=1.20,<2' 'urllib3>=2.5' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
+IMAGE_ALSO = 'rich>=14' 'typer>=0.29' 'minio>=7.2.20' 'qdrant-client>=1.20,<2' 'urllib3>=2.5' 'uvloop>=0.22; sys_platform != "win32"' 'opentelemetry-sdk>=1.38' 'opentelemetry-exporter-otlp-proto-http>=1.38'
 LOCK_IMAGE = uv pip compile - -c requirements.lock --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header --quiet --no-emit-package latent-core --no-emit-package latent-client
 

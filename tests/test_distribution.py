@@ -147,7 +147,7 @@ def test_the_extras_are_those_of_the_packages_and_the_empty_ones_need_nothing(
         extra: {Requirement(line).name for line in lines if f"extra == '{extra}'" in line}
         for extra in ("servers", "gpu", "llm", "models")
     }
-    assert needed["servers"] == {"minio", "qdrant-client", "urllib3"}
+    assert needed["servers"] == {"minio", "qdrant-client", "urllib3", "uvloop"}
     assert not needed["gpu"] | needed["llm"] | needed["models"]
 
 

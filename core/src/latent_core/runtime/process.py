@@ -25,7 +25,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 def _factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ImportError:  # on Windows, or with the core alone
+    except ImportError:  # on Windows, or without the extra for servers
         return None
     return uvloop.new_event_loop
 
