@@ -9,7 +9,9 @@ from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import (
+    MODEL_BLOCKS,
     OFFERED_MODES,
+    SUPPORTED_BLOCKS,
     Fusion,
     FusionMethod,
     Manifest,
@@ -74,10 +76,18 @@ DELIVERED = {
     "eval.thresholds": "gates of an evaluation",
     "ingest.transcripts.tools": "tool calls of transcripts are kept",
     "ingest.transcripts.reasoning": "reasoning in transcripts is kept",
+    "model_budget.job_tokens": "tokens of language models in one job",
+    "model_budget.tokens": "tokens of language models in all",
+    "model_budget.cost": "cost of language models in all",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
 # Refused by name when they are switched on (test_offer), until the part that delivers them.
-LATER = {"summaries.enabled": "part 5", "extraction.enabled": "part 5"}
+LATER = {
+    f"{use}.{key}": "issue 22"
+    for use in MODEL_BLOCKS
+    for key in ("enabled", "provider", *(("weight",) if use == "summaries" else ()))
+    if use not in SUPPORTED_BLOCKS
+}
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:

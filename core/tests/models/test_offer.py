@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import Manifest, check_offered, parse_manifest, settled
+from latent_core.domain.manifest import model
+from latent_core.domain.manifest.model import (
+    MODEL_BLOCKS,
+    Manifest,
+    check_offered,
+    parse_manifest,
+    settled,
+)
 from latent_core.settings import Settings
 
 
@@ -19,18 +26,34 @@ def in_bucket(name: str) -> Manifest:
     return manifest(storage={"blobs": {"bucket": name}})
 
 
-@pytest.mark.parametrize(
-    ("given_manifest", "summary"),
-    [
-        (manifest(summaries={"enabled": True}), r"summaries\.enabled"),
-        (manifest(extraction={"enabled": True}), r"extraction\.enabled"),
-    ],
-)
+@pytest.mark.parametrize("key", [*MODEL_BLOCKS])
 def test_a_key_that_would_have_no_effect_is_refused_by_name(
-    given_manifest: Manifest, summary: str
+    key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Invalid, match=summary):
-        check_offered(given_manifest, "ours")
+    given = manifest(**{key: {"enabled": True, "provider": "work/m"}})
+    monkeypatch.setattr(model, "SUPPORTED_BLOCKS", frozenset(MODEL_BLOCKS) - {key})
+    with pytest.raises(Invalid, match=rf"{key}\.enabled is true, but this version"):
+        check_offered(given, "ours")
+    monkeypatch.setattr(model, "SUPPORTED_BLOCKS", frozenset(MODEL_BLOCKS))
+    assert check_offered(given, "ours") == []
+
+
+@pytest.mark.parametrize("key", [*MODEL_BLOCKS])
+def test_a_use_of_a_model_that_names_none_is_refused_with_the_remedy(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "SUPPORTED_BLOCKS", frozenset(MODEL_BLOCKS))
+    with pytest.raises(Invalid, match=rf"{key}\.provider names no language model.*LLC_PROVIDERS"):
+        check_offered(manifest(**{key: {"enabled": True}}), "ours")
+    assert check_offered(manifest(**{key: {"provider": "work/m"}}), "ours") == []
+    kept, skipped = settled(manifest(**{key: {"enabled": True}}, theme="lamps"))
+    assert (kept, skipped) == (manifest(theme="lamps"), [f"{key}.enabled"])
+
+
+@pytest.mark.parametrize("name", ["gpt", "/gpt", "work/"])
+def test_a_language_model_is_named_with_its_provider(name: str) -> None:
+    with pytest.raises(Invalid, match="names no language model: give <provider>/<model>"):
+        manifest(ask={"provider": name})
 
 
 def test_a_bucket_may_be_named_on_a_server() -> None:

@@ -32,6 +32,7 @@ from latent_core.domain.retrieval import (
     Fusion as Fusion,
     FusionMethod as FusionMethod,
     SearchMode as SearchMode,
+    Weight,
     check_reranker as check_reranker,
 )
 from latent_core.domain.text import unsound
@@ -288,8 +289,37 @@ class Acl(_ManifestModel):
     roles: Roles = Roles()
 
 
-class Switch(_ManifestModel):
+def check_language_model(name: str) -> str:
+    provider, slash, model = name.partition("/")
+    if not slash or not provider or not model:
+        raise ValueError(
+            f"'{name}' names no language model: give <provider>/<model>, with a provider of the file LLC_PROVIDERS"
+        )
+    return name
+
+
+class ModelBlock(_ManifestModel):
+    """Permits a language model to read the container for one purpose."""
+
     enabled: bool = False
+    provider: Annotated[str, AfterValidator(check_language_model)] | None = None
+    """``<provider>/<model>``."""
+
+
+class Summaries(ModelBlock):
+    weight: Weight = 1.0
+    """Of the channel ``summaries`` in fusion."""
+
+
+class ModelBudget(_ManifestModel):
+    """Limits on language models. null is no limit."""
+
+    job_tokens: int | None = Field(default=None, ge=1)
+    """Of one job."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Of the container, of all jobs and questions together."""
+    cost: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
+    """Of the container, in the currency of the provider's prices."""
 
 
 class Transcripts(_ManifestModel):
@@ -342,8 +372,12 @@ class Manifest(_ManifestModel):
     eval: Eval = Eval()
     display: Display = Display()
     acl: Acl = Acl()
-    summaries: Switch = Switch()
-    extraction: Switch = Switch()
+    summaries: Summaries = Summaries()
+    extraction: ModelBlock = ModelBlock()
+    captions: ModelBlock = ModelBlock()
+    speech: ModelBlock = ModelBlock()
+    ask: ModelBlock = ModelBlock()
+    model_budget: ModelBudget = ModelBudget()
     ingest: Ingest = Ingest()
     vectors: Vectors = Vectors()
 
@@ -429,7 +463,17 @@ def known_keys(path: list[str]) -> list[str]:
     return sorted(model.model_fields)
 
 
-OFF: Final = Switch()
+MODEL_BLOCKS: Final = ("summaries", "extraction", "captions", "speech", "ask")
+"""Keys of a manifest that permit a language model."""
+SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(())
+"""Those that this version supports; another one is refused when it is enabled."""
+
+
+def model_block(manifest: Manifest, key: str) -> ModelBlock:
+    block = getattr(manifest, key) if key in MODEL_BLOCKS else None
+    if not isinstance(block, ModelBlock):
+        raise ValueError(f"{key} permits no language model")
+    return block
 
 
 def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
@@ -449,10 +493,16 @@ def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
 def lacking(manifest: Manifest) -> dict[str, str]:
     """Unsupported keys, each with its error message."""
     found: dict[str, str] = {}
-    for key, switch in (("summaries", manifest.summaries), ("extraction", manifest.extraction)):
-        if switch.enabled:
+    for key in MODEL_BLOCKS:
+        block = model_block(manifest, key)
+        if block.enabled and key not in SUPPORTED_BLOCKS:
             found[f"{key}.enabled"] = (
                 f"{key}.enabled is true, but this version does not support it. Remove the key"
+            )
+        elif block.enabled and block.provider is None:
+            found[f"{key}.enabled"] = (
+                f"{key}.enabled is true, but {key}.provider names no language model. Set it to <provider>/<model>, with a"
+                " provider of the file LLC_PROVIDERS"
             )
     return found
 
@@ -460,5 +510,6 @@ def lacking(manifest: Manifest) -> dict[str, str]:
 def settled(manifest: Manifest) -> tuple[Manifest, list[str]]:
     """The manifest without unsupported keys, and these keys."""
     refused = lacking(manifest)
-    changes = {"summaries.enabled": ("summaries", OFF), "extraction.enabled": ("extraction", OFF)}
-    return manifest.model_copy(update=dict(changes[key] for key in refused)), list(refused)
+    keys = [key.removesuffix(".enabled") for key in refused]
+    off = {key: type(model_block(manifest, key))() for key in keys}
+    return manifest.model_copy(update=off), list(refused)
