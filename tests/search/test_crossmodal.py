@@ -290,7 +290,7 @@ async def test_a_hit_says_how_its_page_is_best_read(
 ) -> None:
     found = await search(client, query="lighthouse", dedup=False)
     routed = {
-        (hit.source_path.partition("#")[0], hit.place.page): (hit.read_as, hit.visual_importance)
+        (hit.source_path.partition("#")[0], hit.place.page): (hit.read_as, hit.visual_share)
         for hit in found.hits
     }
     plate = routed.pop(("report.pdf", 2))
@@ -302,6 +302,7 @@ async def test_a_hit_says_how_its_page_is_best_read(
         ("notes.md", 1): ("text", 0.0),
         ("records.jsonl", None): ("text", None),
     }
+    assert {hit.visual_importance_by for hit in found.hits} == {"measure", None}
     doc_id = next(hit.doc_id for hit in found.hits if hit.source_path == "report.pdf")
     assert all(hit.page_pdf_uri is None for hit in found.hits)
     made = await http.get(f"/v1/documents/{doc_id}/pages/2/pdf", params={"wait_ms": 60_000})

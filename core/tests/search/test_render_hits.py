@@ -22,7 +22,7 @@ from latent_core.search.fuse import RankedList
 from latent_core.search.hydrate import HydratedRows
 from latent_core.search.plan import EXACT, ContainerPlan
 from latent_core.search.ranking import Group, RankedCandidate
-from latent_core.search.render import IMAGE_FROM, render
+from latent_core.search.render import render
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.search import Hit
 
@@ -164,20 +164,22 @@ def test_nothing_is_put_before_what_needs_no_header_or_has_none(
 
 
 @pytest.mark.parametrize(
-    ("visual", "read_as"),
+    ("share", "importance", "read_as"),
     [
-        (None, "text"),
-        (0.0, "text"),
-        (IMAGE_FROM - 0.01, "text"),
-        (IMAGE_FROM, "image"),
-        (1.0, "image"),
+        (None, None, "text"),
+        (0.0, 1, "text"),
+        (0.39, 3, "text"),
+        (0.4, 4, "image"),
+        (1.0, 5, "image"),
     ],
 )
 def test_a_page_is_looked_at_when_enough_of_it_is_picture(
-    visual: float | None, read_as: str
+    share: float | None, importance: int | None, read_as: str
 ) -> None:
-    hit = shown(chunk("kipper", page=1), pages={1: page(visual)})
-    assert (hit.read_as, hit.visual_importance, hit.page_uri) == (read_as, visual, "image:a")
+    hit = shown(chunk("kipper", page=1), pages={1: page(share)})
+    assert (hit.read_as, hit.visual_importance, hit.page_uri) == (read_as, importance, "image:a")
+    assert (hit.visual_share, hit.cite_as) == (share, "p. 1")
+    assert hit.visual_importance_by == (None if importance is None else "measure")
 
 
 WHARF = "\n".join(f"Berth {n} is let to ship {n}." for n in range(1, 60))
@@ -210,7 +212,7 @@ def test_a_hit_shows_the_page_of_its_best_words_and_lists_all_pages_of_its_chunk
     assert (hit.provenance.page, hit.page_uri, hit.uri) == (number, *[f"image:{image}"] * 2)
     assert hit.page_uris == ["image:a", "image:b", "image:d"]
     assert (hit.place.page, hit.place.page_end) == (3, 5)
-    assert (hit.visual_importance, hit.read_as) == {
+    assert (hit.visual_share, hit.read_as) == {
         3: (0.1, "text"),
         4: (0.9, "image"),
         5: (0.2, "text"),
@@ -283,7 +285,7 @@ def test_a_page_without_an_image_has_no_link_though_its_neighbours_have() -> Non
 
 def test_an_image_is_looked_at_before_it_is_drawn_and_a_record_is_read() -> None:
     image = shown(chunk("kipper", page=1, modality="image"), pages={1: page(None, image=None)})
-    assert (image.read_as, image.visual_importance, image.page_uri) == ("image", 1.0, None)
+    assert (image.read_as, image.visual_importance, image.page_uri) == ("image", 5, None)
     record = shown(chunk("kipper"))
     assert (record.read_as, record.visual_importance, record.page_pdf_uri) == ("text", None, None)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Final, Literal, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from typing_extensions import override
@@ -24,6 +24,7 @@ from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modali
 from latent_core.domain.manifest.model import Display
 from latent_core.domain.origin import Origin
 from latent_core.domain.table import header_above, header_row
+from latent_core.domain.visual_importance import Importance, ImportanceBy, of_share, read_as
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hit_pages import HitPages
 from latent_core.search.hydrate import HydratedRows
@@ -113,7 +114,10 @@ class _Look:
     """None while this page has no image, though others may have one."""
     uris: list[str]
     pdf_uri: str | None
-    visual: float | None
+    importance: Importance | None
+    importance_by: ImportanceBy | None
+    share: float | None
+    """Of pictures on the page, measured."""
     lack: MissingImage
     """Why there is no image."""
 
@@ -122,12 +126,16 @@ def _look(
     row: HitRow, page: PageFiles | None, found: HydratedRows, bucket: str, links: LinkSigner
 ) -> _Look:
     uris = [_page_uri(one, bucket, links) for one in row.pages]
+    share = picture_share(page.visual if page else None, row.modality)
+    importance = of_share(share)
     return _Look(
         number=page.page if page else row.page,
         uri=_page_uri(page, bucket, links) if page else None,
         uris=[uri for uri in uris if uri is not None],
         pdf_uri=_page_pdf_uri(page, bucket, links),
-        visual=visual_importance(page.visual if page else None, row.modality),
+        importance=importance,
+        importance_by=None if importance is None else "measure",
+        share=share,
         lack=found.lacks.get(row.doc_id, NO_IMAGE),
     )
 
@@ -179,8 +187,11 @@ def _hit(
         page_image="ready" if look.uri else look.lack.state,
         page_image_cause=None if look.uri else look.lack.cause,
         page_pdf_uri=look.pdf_uri,
-        read_as=read_as(look.visual),
-        visual_importance=look.visual,
+        read_as=read_as(look.importance),
+        visual_importance=look.importance,
+        visual_importance_by=look.importance_by,
+        visual_share=look.share,
+        cite_as=None if look.number is None else f"p. {look.number}",
         offsets=(row.offset_start, row.offset_end),
         place=place_view(row),
         source_path=source_path(row.uri),
@@ -337,21 +348,9 @@ def _variable(name: str, snippet: Snippet, row: HitRow, score: float) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
-IMAGE_FROM: Final = 0.4
-"""From this share of pictures on a page (``latent_workers.render.visual``), its text is not enough to read it. Prose
-with a figure has 0.05 to 0.3; slides, scans and pages of figures have 0.4 to 1."""
-
-ReadAs = Literal["text", "image"]
-
-
-def visual_importance(measured: float | None, modality: str) -> float | None:
+def picture_share(measured: float | None, modality: str) -> float | None:
     """0 to 1; always 1 for an image; None if unknown."""
     return 1.0 if modality == Modality.IMAGE.value else measured
-
-
-def read_as(visual: float | None) -> ReadAs:
-    """Unknown pages are read as text, which is cheaper and always available."""
-    return "image" if visual is not None and visual >= IMAGE_FROM else "text"
 
 
 async def with_neighbours(

@@ -12,6 +12,7 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.origin import Origin
 from latent_core.domain.retrieval import Fusion, SearchMode
 from latent_core.domain.text import Text
+from latent_core.domain.visual_importance import Importance, ImportanceBy, ReadAs
 from latent_core.wire.base import Envelope
 
 
@@ -131,10 +132,18 @@ class Hit(BaseModel):
     """Why it is missing, if drawing failed."""
     page_pdf_uri: str | None = None
     """The page as a single-page PDF, presigned; only if it was made before (``/v1/documents/{doc}/pages/{n}/pdf``)."""
-    read_as: Literal["text", "image"] = "text"
-    """Whether the image at ``page_uri`` shows more than the text."""
-    visual_importance: float | None = None
-    """0..1: the share of that page that is picture; None while it is not known."""
+    next_page_pdf_uri: str | None = None
+    """The page after it as a PDF, presigned, if a language model read it to describe the page."""
+    read_as: ReadAs = "text"
+    """``image``: ``page_pdf_uri`` and ``page_uri`` show more than the text; so from importance 4."""
+    visual_importance: Importance | None = None
+    """1 (the text says everything) to 5 (only the picture does); None while it is not known."""
+    visual_importance_by: ImportanceBy | None = None
+    """A language model's judgement, or the measured share of pictures that stands in for it."""
+    visual_share: float | None = None
+    """0..1: the measured share of the page that is picture."""
+    cite_as: str | None = None
+    """The page to cite, such as ``p. 7``: ``provenance.page``."""
     offsets: tuple[int, int]
     """Characters in the source text."""
     place: PlaceView

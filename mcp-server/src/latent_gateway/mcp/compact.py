@@ -92,8 +92,19 @@ class CompactHit(ToolResult):
     why: list[CompactReason] = []
     weak: bool = False
     """Rather irrelevant; only where the container marks such hits."""
+    cite_as: str | None = None
+    """The page to cite."""
     page_image: str = "none"
     """In brief only if the image shows more than the text."""
+    read_as: str = "text"
+    """image: the page's PDF or image shows more than the text."""
+    visual_importance: int | None = None
+    """1 to 5; in brief only from 4, where the page is to be seen."""
+    visual_importance_by: str | None = None
+    """model or measure."""
+    page_pdf_uri: str | None = None
+    next_page_pdf_uri: str | None = None
+    """The page after it, if it was consulted."""
     chunk_id: str | None = None
     score: float | None = None
     relevance: float | None = None
@@ -191,6 +202,10 @@ def full(hit: Hit) -> CompactHit:
         update={
             "why": _reasons(hit.why),
             "page_image": hit.page_image,
+            "visual_importance": hit.visual_importance,
+            "visual_importance_by": hit.visual_importance_by,
+            "page_pdf_uri": hit.page_pdf_uri,
+            "next_page_pdf_uri": hit.next_page_pdf_uri,
             "modified_at": _moment(hit.modified_at),
             "chunk_id": str(hit.chunk_id),
             "score": round(hit.score, 4),
@@ -238,10 +253,26 @@ def _cited(hit: Hit) -> CompactHit:
         modified_at=hit.modified_at.date().isoformat() if hit.modified_at else None,
         why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
         weak=hit.weak,
-        page_image=hit.page_image if hit.read_as == "image" else "none",
+        cite_as=hit.cite_as,
         untrusted_content=_content(hit, ""),
+        **_routing(hit),
         **_authorship(hit),
     )
+
+
+def _routing(hit: Hit) -> dict[str, Any]:
+    """What to read instead of the text, for a page that is to be seen."""
+    if hit.read_as != "image":
+        return {}
+    return {
+        "page_image": hit.page_image,
+        "read_as": hit.read_as,
+        "visual_importance": hit.visual_importance,
+        "visual_importance_by": hit.visual_importance_by,
+        "page_uri": hit.page_uri,
+        "page_pdf_uri": hit.page_pdf_uri,
+        "next_page_pdf_uri": hit.next_page_pdf_uri,
+    }
 
 
 def _authorship(hit: Hit) -> dict[str, str | None]:
@@ -330,7 +361,14 @@ def _shortened(hit: CompactHit, budget: int, *, must: bool) -> CompactHit | None
     bare = content.model_copy(
         update={"before": [], "after": [], "meta": {}, "text": "", "snippet": "", "section": ""}
     )
-    update = {"text_truncated": True, "duplicates": [], "why": [], "page_uri": None}
+    update = {
+        "text_truncated": True,
+        "duplicates": [],
+        "why": [],
+        "page_uri": None,
+        "page_pdf_uri": None,
+        "next_page_pdf_uri": None,
+    }
     if must:
         bare = bare.model_copy(
             update={"title": cut(content.title, 200), "source": cut(content.source, 300)}
