@@ -46,6 +46,14 @@ def add(
         str,
         typer.Argument(metavar="HUB_ID", help="owner/model, or owner/model@revision."),
     ],
+    pictures: Annotated[
+        str | None,
+        typer.Option(
+            "--with",
+            metavar="HUB_ID",
+            help="A model of pictures in the space of HUB_ID, a model of texts: both are one embedder then.",
+        ),
+    ] = None,
     precision: Annotated[
         ModelPrecision | None,
         typer.Option("--precision", help="Of the weights; default full precision."),
@@ -90,7 +98,7 @@ def add(
             bar.show,
             _tell_of_wait,
         )
-        result = adder.add(model)
+        result = adder.add(model, pictures)
     _show_added(result, as_json=as_json)
 
 
@@ -259,6 +267,7 @@ def _limits(settings: Settings) -> AddLimits:
 def _reader(
     precision: ModelPrecision | None, prompts: Mapping[str, str] | None = None
 ) -> FolderReader:
+    from latent_core.models.onnx.files import picture_files_needed
     from latent_core.models.onnx.folder import describe, files_needed
 
     return FolderReader(
@@ -266,6 +275,7 @@ def _reader(
         lambda folder, found: describe(folder, ModelPrecision(found) if found else None, prompts),
         precision,
         prompts,
+        lambda listing: picture_files_needed(listing, precision),
     )
 
 
@@ -303,10 +313,18 @@ def _show_added(result: AddResult, *, as_json: bool) -> None:
             f"{done} {model.reference} ({model.kind}{dims}{tokens}, {model.precision}, {size(model.size)})"
         )
     )
-    remark = "searches with mode rerank use it, unless another one is configured"
-    if model.kind != "reranker":
-        remark = f"try: latent container create ID --embedder {model.name}"
-    answers().print(safe(remark))
+    answers().print(safe(_next_step(model)))
+
+
+def _next_step(model: InstalledModel) -> str:
+    if model.kind == "reranker":
+        return "searches with mode rerank use it, unless another one is configured"
+    if model.window is None:
+        return (
+            "it embeds pictures alone; with the model of texts of its space it is an embedder:"
+            f" latent models add HUB_ID_OF_TEXTS --with {model.hub_id}"
+        )
+    return f"try: latent container create ID --embedder {model.name}"
 
 
 def _as_json(model: InstalledModel) -> dict[str, object]:
@@ -322,7 +340,7 @@ def _row(model: InstalledModel) -> tuple[object, ...]:
         model.precision,
         size(model.size),
         moment(model.added_at),
-        model.hub_id,
+        model.hub_id if model.partner is None else f"{model.hub_id} with {model.partner.hub_id}",
     )
 
 

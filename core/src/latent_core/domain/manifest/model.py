@@ -108,12 +108,19 @@ def is_installable(name: str) -> bool:
 
 WITH_IMAGES: Final = "+images"
 """End of the version of a local model that reads images, which its name does not tell."""
+_OF_IMAGES: Final = re.compile(r".*\+images(?:\.[0-9a-f]{12})?", re.DOTALL)
+"""Such versions; those of pairs of two repositories name the revision of the second."""
+
+
+def is_of_images(version: str) -> bool:
+    """Whether the version of a local model says that it reads images."""
+    return _OF_IMAGES.fullmatch(version) is not None
 
 
 def reads_images(name: str, version: str = "") -> bool:
     """Whether the embedder ``name`` also reads images. ``version``: of its vectors, if they exist."""
     if is_local(name) or "/" not in name:
-        return version.endswith(WITH_IMAGES) or name in VLLM_WITHOUT_PREFIX
+        return is_of_images(version) or name in VLLM_WITHOUT_PREFIX
     if name.startswith(NOMIC):
         return VISION in name
     return name in VLLM_WITHOUT_PREFIX or name.startswith((VLLM, JINA))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import LOCAL_FOLDER, WITH_IMAGES
+from latent_core.domain.manifest.model import LOCAL_FOLDER, WITH_IMAGES, is_of_images
 from latent_core.models.embedding.encoder import Encoder
 from latent_core.models.embedding.image_encoder import ImageEncoder
 from latent_core.models.embedding.local import LocalModel, Prompts
@@ -59,7 +59,7 @@ def local_model(
     tokenizer = ModelTokenizer.open(described.folder / TOKENIZER, lower=described.text.lower)
     images = described.images
     if images is not None:
-        version += WITH_IMAGES
+        version += "" if is_of_images(version) else WITH_IMAGES
         if kept < described.dims:
             raise Invalid(
                 f"{name} embeds texts and pictures in {described.dims} dimensions: remove dims"
@@ -77,14 +77,18 @@ def local_model(
         tokenizer,
         load,
         _prompts(name, described),
-        load_images=partial(_load_images, described.folder, images, name) if images else None,
+        load_images=partial(_load_images, described.folder, images, name, described.dims)
+        if images
+        else None,
         # Activations are quantised with one scale per run, so other texts of it would change a vector.
         alone=described.precision is ModelPrecision.INT8,
     )
 
 
-def _load_images(folder: Path, side: ImageSide, name: str, threads: int) -> ImageEncoder:
-    return ImageEncoder(folder, side, name=name, threads=threads)
+def _load_images(
+    folder: Path, side: ImageSide, name: str, dims: int, threads: int
+) -> ImageEncoder:
+    return ImageEncoder(folder, side, name=name, dims=dims, threads=threads)
 
 
 def _prompts(name: str, described: ModelDescription) -> Prompts:

@@ -20,8 +20,11 @@ _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
 class ImageEncoder:
     """Blocking and thread-safe: each call runs on its caller's thread."""
 
-    def __init__(self, folder: Path, side: ImageSide, *, name: str, threads: int) -> None:
+    def __init__(
+        self, folder: Path, side: ImageSide, *, name: str, dims: int, threads: int
+    ) -> None:
         """Load the model of ``folder``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
+        self._dims = dims
         self._session = open_session(folder / side.model, name=name, threads=threads)
         self._name = name
         self._side = side
@@ -46,5 +49,9 @@ class ImageEncoder:
         if rows.ndim != 2:
             raise Invalid(
                 f"the picture model of {self._name} returns {rows.ndim} dimensions, not 2 or 3"
+            )
+        if rows.shape[1] != self._dims:
+            raise Invalid(
+                f"{self._name} gives pictures {rows.shape[1]} dimensions, but texts {self._dims}: they are no pair"
             )
         return unit_rows(rows, self._name)

@@ -9,7 +9,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.models.embedding.folder_model import local_model
 from latent_core.models.embedding.local import LocalModel
 from latent_core.models.onnx.folder import ModelPrecision, describe
-from latent_core.models.store.known import KNOWN, NEED_E5_PROMPTS
+from latent_core.models.store.known import KNOWN, NEED_E5_PROMPTS, PAIRS
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import (
     E5_PROMPTS,
@@ -25,10 +25,13 @@ class InstalledEmbedders:
     def __init__(self, store: ModelStore) -> None:
         self._store = store
 
-    def find(self, name: str, version: str | None) -> InstalledModel | None:
-        """The model of ``version``; without one, the newest of ``name``. None if it is not installed."""
+    def find(
+        self, name: str, version: str | None, *, images: bool = False
+    ) -> InstalledModel | None:
+        """The model of ``version``; without one, the newest of ``name``, rather one that reads images if ``images``.
+        None if it is not installed."""
         if version is None:
-            return self._store.newest(name)
+            return self._store.newest(name, images=images)
         found = self._store.of_version(version)
         return found if found is not None and found.name == name else None
 
@@ -41,12 +44,19 @@ class InstalledEmbedders:
             return (
                 f"{name} is a reranker and embeds nothing: choose an embedder of latent models list"
             )
+        if found.window is None:
+            return (
+                f"{name} embeds pictures alone: install it with the model of texts of its space,"
+                f" latent models add {_texts_of(found.hub_id)} --with {found.hub_id}, and name that one"
+            )
         return None
 
-    def opened(self, name: str, version: str | None, others: Iterable[str]) -> InstalledModel:
+    def opened(
+        self, name: str, version: str | None, others: Iterable[str], *, images: bool = False
+    ) -> InstalledModel:
         """The model; ``Invalid`` with the nearest name of ``others`` or with the command that installs it."""
         missing = self.lacking(name, version)
-        found = self.find(name, version)
+        found = self.find(name, version, images=images)
         if found is not None and missing is None:
             return found
         if found is None and version is None and name not in KNOWN:
@@ -73,3 +83,8 @@ class InstalledEmbedders:
 
     def _names(self) -> set[str]:
         return {*KNOWN, *(model.name for model in self._store.models())}
+
+
+def _texts_of(pictures: str) -> str:
+    """The model of texts in the space of ``pictures``."""
+    return next((texts for texts, own in PAIRS.items() if own == pictures), "<hub id of texts>")

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
-from latent_core.domain.manifest.model import Manifest, is_installable, is_local
+from latent_core.domain.manifest.model import Manifest, Modality, is_installable, is_local
 from latent_core.models.embedding import folder_model, minilm, multilingual
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
@@ -120,7 +120,8 @@ class EmbedderRegistry:
         name = manifest.embedder
         if is_installable(name):
             known = [*_BUILT_IN, multilingual.VARIANT.embedder]
-            found = self._installed.opened(name, manifest.embedder_version, known)
+            images = Modality.IMAGE in manifest.modalities
+            found = self._installed.opened(name, manifest.embedder_version, known, images=images)
             return self._open_installed(found, manifest.dims)
         return self._open_local(name, manifest.dims)
 

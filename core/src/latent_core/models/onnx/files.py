@@ -32,6 +32,8 @@ _SUFFIXES: Final = (
 )
 _BY_ITSELF: Final = (ModelPrecision.FP32, ModelPrecision.FP16, ModelPrecision.BF16)
 """Precisions taken if none is named, the best first. Quantised weights give other vectors: never by themselves."""
+PICTURES: Final = "vision"
+"""Folder of the second half of a pair, which has the pictures."""
 MAX_JSON: Final = 4 * 1024 * 1024
 EXPORT: Final = "export it: optimum-cli export onnx --model <hub id> <folder> (package optimum-onnx), then name the folder"
 
@@ -63,6 +65,29 @@ def files_needed(
     for graph in graphs.values():
         needed |= {graph, *_external(graph, paths)}
     return sorted(needed)
+
+
+def picture_files_needed(
+    listing: Sequence[ListedFile], precision: ModelPrecision | None = None
+) -> list[str]:
+    """As ``files_needed``, of a repository of which only the pictures are used: the second half of a pair."""
+    paths = {file.path for file in listing}
+    if PREPROCESSOR not in paths:
+        raise Invalid(
+            f"the repository has no {PREPROCESSOR}, so it embeds no pictures: name the model of pictures with --with,"
+            " and the model of texts first"
+        )
+    graph = picture_graph(paths, precision)
+    settings = {name for name in (PREPROCESSOR, CONFIG) if name in paths}
+    return sorted({*settings, graph, *_external(graph, paths)})
+
+
+def picture_graph(
+    paths: Iterable[str], precision: ModelPrecision | None = None, *, of_record: bool = False
+) -> str:
+    """The ONNX file of the pictures, also of a repository that has texts and pictures."""
+    graphs = chosen_graphs(paths, precision, of_record=of_record)
+    return graphs.get("vision") or graphs.get("model") or graphs["text"]
 
 
 def chosen_graphs(

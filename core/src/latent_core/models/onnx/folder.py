@@ -10,7 +10,7 @@ which includes all modules; its token vectors, pooled and sent through the Dense
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -19,6 +19,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.models.onnx.files import (
     CONFIG,
     MODULES,
+    PICTURES,
     PREPROCESSOR,
     PROMPTS,
     TOKENIZER,
@@ -27,6 +28,7 @@ from latent_core.models.onnx.files import (
     chosen_graphs,
     files_needed,
     paths_below,
+    picture_graph,
     read_json,
     read_settings,
 )
@@ -152,8 +154,41 @@ def describe(
     since many repositories name fp16 or quantised weights ``model.onnx``. ``prompts`` replace those of the files.
     ``Invalid`` names file, cause and remedy.
     """
-    graphs = chosen_graphs(paths_below(folder), precision, of_record=precision is not None)
-    return _Folder(folder, graphs, prompts).described()
+    of_record = precision is not None
+    own = [path for path in paths_below(folder) if not path.startswith(f"{PICTURES}/")]
+    graphs = chosen_graphs(own, precision, of_record=of_record)
+    described = _Folder(folder, graphs, prompts).described()
+    if not (folder / PICTURES / PREPROCESSOR).is_file():
+        return described
+    graph = picture_graph(paths_below(folder / PICTURES), precision, of_record=of_record)
+    pictures = _Folder(folder / PICTURES, {"vision": graph}).described()
+    return _pair(described, pictures)
+
+
+def _pair(texts: ModelDescription, pictures: ModelDescription) -> ModelDescription:
+    """One embedder of a model of texts and of the pictures in its folder ``vision``."""
+    if texts.kind != "embedder" or texts.text is None or pictures.images is None:
+        raise Invalid(
+            f"the folder has {PICTURES}/{PREPROCESSOR}, but its own model is no embedder of texts alone: the model of"
+            f" texts comes first, that of pictures below {PICTURES}"
+        )
+    if texts.dims != pictures.dims:
+        raise Invalid(
+            f"{texts.text.model} gives {texts.dims} dimensions, but {PICTURES}/{pictures.images.model}"
+            f" {pictures.dims}: they are no pair"
+        )
+    if texts.precision is not pictures.precision:
+        raise Invalid(
+            f"{texts.text.model} has weights in {texts.precision}, but {PICTURES}/{pictures.images.model} in"
+            f" {pictures.precision}: a pair has one precision; choose it with --precision"
+        )
+    images = replace(pictures.images, model=f"{PICTURES}/{pictures.images.model}")
+    return replace(
+        texts,
+        kind="image_embedder",
+        images=images,
+        files=(*texts.files, *(f"{PICTURES}/{name}" for name in pictures.files)),
+    )
 
 
 @dataclass(slots=True)
@@ -407,6 +442,7 @@ class _Folder:
             of_pooling.get("embedding_dimension"),
             config.get("projection_dim") if value.name in ("text_embeds", "image_embeds") else None,
             self._text_config().get("hidden_size"),
+            config.get("n_embd"),
         ):
             if isinstance(named, int) and named > 0:
                 return named

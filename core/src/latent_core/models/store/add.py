@@ -24,9 +24,11 @@ from latent_core.models.store.layout import (
 from latent_core.models.store.record import (
     FULL_PRECISION,
     MAX_FILES,
+    PICTURES_FOLDER,
     HubFile,
     InstalledModel,
     ModelFile,
+    Partner,
     is_model_file,
     name_of,
     parse_reference,
@@ -68,6 +70,8 @@ class FolderReader:
     precision: str | None = None
     prompts: Mapping[str, str] | None = None
     """For queries and documents, as a person gave them; by default those of the files."""
+    picture_files_needed: Callable[[Sequence[HubFile]], Sequence[str]] | None = None
+    """As ``files_needed``, for the second half of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,30 @@ class AddResult:
 
 
 @dataclass(frozen=True, slots=True)
+class _Source:
+    """A repository whose files lie in ``folder`` of the model's."""
+
+    listing: RepositoryListing
+    needed: Callable[[Sequence[HubFile]], Sequence[str]]
+    folder: str = ""
+
+    def place(self, file: HubFile) -> str:
+        return f"{self.folder}/{file.path}" if self.folder else file.path
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A file of a repository, and where it lies in the model's folder."""
+
+    source: _Source
+    file: HubFile
+
+    @property
+    def path(self) -> str:
+        return self.source.place(self.file)
+
+
+@dataclass(frozen=True, slots=True)
 class Adder:
     """Adds models of one hub to one store."""
 
@@ -95,36 +123,64 @@ class Adder:
     on_progress: OnProgress
     on_wait: OnWait | None = None
 
-    def add(self, reference: str) -> AddResult:
-        """Install the model; a partial one is continued and a damaged one mended."""
+    def add(self, reference: str, pictures: str | None = None) -> AddResult:
+        """Install the model; a partial one is continued and a damaged one mended. ``pictures`` is the repository that
+        embeds pictures in its space, with or without a revision."""
         hub_id, revision = parse_reference(reference)
+        other = parse_reference(pictures) if pictures is not None else None
         if self.address.offline:
             raise offline(hub_id)
         hub = Hub(self.address)
         listing = hub.listing(hub_id, revision)
+        sources = [_Source(listing, self.reader.files_needed)]
+        if other is not None:
+            sources.append(self._second(listing, hub.listing(*other)))
         name = name_of(hub_id)
         with self.store.locked(name, self.limits.wait_seconds, self.on_wait):
-            installed = self._installed(listing)
+            installed = self._installed(sources)
             if installed is not None and not self.store.verify(installed):
                 return AddResult(installed, fetched=False)
             refuse_other_owner(self.store, name, hub_id)
-            files = self._chosen(listing)
-            adding = self._adding(listing)
+            files = self._chosen(sources)
+            adding = self._adding(sources)
             with cleanup_when_full(adding), disk_errors(adding):
                 adding.mkdir(PRIVATE, parents=True, exist_ok=True)
-                if (own := installed or self._sibling(listing)) is not None:
-                    _link_files(self.store.folder(own), adding)
-                hashes = self._fetched(hub, listing, files, adding)
-                model = self._described(listing, hashes, adding)
+                for source in sources:
+                    self._link_installed(source, adding)
+                hashes = self._fetched(hub, files, adding)
+                model = self._described(sources, hashes, adding)
                 self.store.publish(adding, model)
         return AddResult(model, fetched=True)
 
-    def _installed(self, listing: RepositoryListing) -> InstalledModel | None:
-        return next((m for m in self._of_commit(listing) if self._has_prompts(m)), None)
+    def _second(self, texts: RepositoryListing, pictures: RepositoryListing) -> _Source:
+        if self.reader.picture_files_needed is None or texts.hub_id == pictures.hub_id:
+            raise Invalid(f"{texts.hub_id} makes no pair with {pictures.hub_id}")
+        try:
+            self.reader.picture_files_needed(pictures.files)
+        except Invalid as exc:
+            raise Invalid(f"{pictures.hub_id}: {exc.message}") from exc
+        return _Source(pictures, self.reader.picture_files_needed, PICTURES_FOLDER)
 
-    def _sibling(self, listing: RepositoryListing) -> InstalledModel | None:
-        """The same files with other prompts: they need not be fetched again."""
-        return next(iter(self._of_commit(listing)), None)
+    def _installed(self, sources: Sequence[_Source]) -> InstalledModel | None:
+        partner = _partner(sources)
+        return next(
+            (
+                model
+                for model in self._of_commit(sources[0].listing)
+                if self._has_prompts(model) and model.partner == partner
+            ),
+            None,
+        )
+
+    def _link_installed(self, source: _Source, adding: Path) -> None:
+        """Files that another installation of this commit has need not be fetched again. They are hashed as all are."""
+        for model in self.store.models():
+            folder = self.store.folder(model)
+            listing = source.listing
+            if (model.hub_id, model.revision) == (listing.hub_id, listing.revision):
+                _link_files(folder, adding / source.folder, without=PICTURES_FOLDER)
+            if model.partner == Partner(hub_id=listing.hub_id, revision=listing.revision):
+                _link_files(folder / PICTURES_FOLDER, adding / source.folder)
 
     def _of_commit(self, listing: RepositoryListing) -> list[InstalledModel]:
         own = (m for m in self.store.models() if m.hub_id == listing.hub_id)
@@ -140,35 +196,42 @@ class Adder:
             return model.precision in FULL_PRECISION
         return model.precision == chosen
 
-    def _adding(self, listing: RepositoryListing) -> Path:
+    def _adding(self, sources: Sequence[_Source]) -> Path:
         chosen = self.reader.precision
         suffix = f"+{chosen}" if chosen else ""
         if self.reader.prompts is not None:
             suffix += suffix_of(self.reader.prompts)
+        if (partner := _partner(sources)) is not None:
+            suffix += partner.suffix
+        listing = sources[0].listing
         return self.store.adding(reference_of(name_of(listing.hub_id), listing.revision) + suffix)
 
-    def _chosen(self, listing: RepositoryListing) -> list[HubFile]:
+    def _chosen(self, sources: Sequence[_Source]) -> list[_Wanted]:
         """The files to fetch, within the limits and the free space."""
-        known = {file.path: file for file in listing.files}
-        paths = sorted(set(self.reader.files_needed(listing.files)))
-        refused = [path for path in paths if path not in known or not is_model_file(path)]
-        if refused:
-            raise Invalid(
-                f"{listing.hub_id} needs {refused[0]!r}, which is no file that is fetched from a hub"
-            )
-        files = [known[path] for path in paths]
+        files = [wanted for source in sources for wanted in self._of_source(source)]
+        hub_id = sources[0].listing.hub_id
         if len(files) > MAX_FILES:
-            raise TooLarge(f"{listing.hub_id} needs {len(files)} files; the limit is {MAX_FILES}")
-        for file in files:
-            self._check_file(listing, file)
-        total = sum(file.size for file in files)
+            raise TooLarge(f"{hub_id} needs {len(files)} files; the limit is {MAX_FILES}")
+        total = sum(wanted.file.size for wanted in files)
         if total > self.limits.max_bytes:
             raise TooLarge(
-                f"{listing.hub_id} has {total} bytes; LLC_MAX_MODEL_BYTES is {self.limits.max_bytes}:"
+                f"{hub_id} has {total} bytes; LLC_MAX_MODEL_BYTES is {self.limits.max_bytes}:"
                 " raise it, or choose a smaller model"
             )
-        self._check_space(listing, files, total)
+        self._check_space(sources, files, total)
         return files
+
+    def _of_source(self, source: _Source) -> list[_Wanted]:
+        listing = source.listing
+        known = {file.path: file for file in listing.files}
+        paths = sorted(set(source.needed(listing.files)))
+        for path in paths:
+            if path not in known or not is_model_file(source.place(known[path])):
+                raise Invalid(
+                    f"{listing.hub_id} needs {path!r}, which is no file that is fetched from a hub"
+                )
+            self._check_file(listing, known[path])
+        return [_Wanted(source, known[path]) for path in paths]
 
     def _check_file(self, listing: RepositoryListing, file: HubFile) -> None:
         if file.size < 0 or (file.sha256 or file.git_hash) is None:
@@ -182,33 +245,34 @@ class Adder:
             )
 
     def _check_space(
-        self, listing: RepositoryListing, files: Sequence[HubFile], total: int
+        self, sources: Sequence[_Source], files: Sequence[_Wanted], total: int
     ) -> None:
-        adding = self._adding(listing)
+        adding = self._adding(sources)
         free = shutil.disk_usage(self.store.root).free
-        needed = total - sum(_arrived(adding, file) for file in files) + self.limits.min_free_bytes
+        arrived = sum(_arrived(adding / wanted.path, wanted.file.size) for wanted in files)
+        needed = total - arrived + self.limits.min_free_bytes
         if needed > free:
             shutil.rmtree(adding, ignore_errors=True)
             raise OutOfSpace(
-                f"{listing.hub_id} needs {needed} bytes on the disk of {self.store.root}, LLC_MIN_FREE_BYTES included,"
-                f" but {free} are free: free disk space, or set LLC_DATA_DIR to another disk"
+                f"{sources[0].listing.hub_id} needs {needed} bytes on the disk of {self.store.root},"
+                f" LLC_MIN_FREE_BYTES included, but {free} are free: free disk space, or set LLC_DATA_DIR to another"
+                " disk"
             )
 
-    def _fetched(
-        self, hub: Hub, listing: RepositoryListing, files: Sequence[HubFile], adding: Path
-    ) -> dict[str, FileHashes]:
+    def _fetched(self, hub: Hub, files: Sequence[_Wanted], adding: Path) -> dict[str, FileHashes]:
         """Fetch what is missing; returns the hashes of all files, which are those of the hub."""
-        total, done = sum(file.size for file in files), 0
+        total, done = sum(wanted.file.size for wanted in files), 0
         hashes: dict[str, FileHashes] = {}
-        for file in files:
-            target, before = adding / file.path, done
+        for wanted in files:
+            file, listing, before = wanted.file, wanted.source.listing, done
+            target = adding / wanted.path
             own = _kept(target, file)
             if own is None:
                 hub.fetch(
                     listing,
                     file,
                     target,
-                    lambda arrived, before=before, path=file.path: self.on_progress(  # type: ignore[misc]
+                    lambda arrived, before=before, path=wanted.path: self.on_progress(  # type: ignore[misc]
                         path, before + arrived, total
                     ),
                 )
@@ -219,14 +283,15 @@ class Adder:
                     f"{file.path} of {listing.hub_id} {problem}: it was removed. Run the command again; if it repeats,"
                     f" a proxy or {self.address.host} alters files"
                 )
-            hashes[file.path] = own
+            hashes[wanted.path] = own
             done += file.size
-            self.on_progress(file.path, done, total)
+            self.on_progress(wanted.path, done, total)
         return hashes
 
     def _described(
-        self, listing: RepositoryListing, hashes: Mapping[str, FileHashes], adding: Path
+        self, sources: Sequence[_Source], hashes: Mapping[str, FileHashes], adding: Path
     ) -> InstalledModel:
+        listing, partner = sources[0].listing, _partner(sources)
         for path in (p for p in adding.rglob("*") if not p.is_dir()):
             if str(path.relative_to(adding)) not in hashes:
                 path.unlink()  # of a damaged folder, or of a release that needed other files
@@ -250,6 +315,7 @@ class Adder:
             precision=described.precision,
             prompts=dict(given if given is not None else described.prompts),
             prompts_given=given is not None,
+            partner=partner,
             files=files,
             added_at=datetime.now(UTC),
         )
@@ -262,6 +328,11 @@ class Adder:
                 f"{listing.hub_id} is a {kind} that embeds no texts, so it has no prompts: leave out --query-prompt"
                 " and --document-prompt"
             )
+
+
+def _partner(sources: Sequence[_Source]) -> Partner | None:
+    others = [source.listing for source in sources if source.folder]
+    return Partner(hub_id=others[0].hub_id, revision=others[0].revision) if others else None
 
 
 @contextmanager
@@ -299,16 +370,18 @@ def _kept(target: Path, file: HubFile) -> FileHashes | None:
     return own
 
 
-def _arrived(adding: Path, file: HubFile) -> int:
-    for name in (file.path, file.path + PART):
+def _arrived(target: Path, size: int) -> int:
+    for path in (target, target.with_name(target.name + PART)):
         with suppress(OSError):
-            return min(file.size, (adding / name).lstat().st_size)
+            return min(size, path.lstat().st_size)
     return 0
 
 
-def _link_files(source: Path, target: Path) -> None:
-    """The files of a damaged model: those that are intact need not be fetched again."""
-    for place, _, names in os.walk(source):
+def _link_files(source: Path, target: Path, without: str | None = None) -> None:
+    """The files below ``source``, without those of one folder in it."""
+    for place, folders, names in os.walk(source):
+        if without in folders and Path(place) == source:
+            folders.remove(without)
         for name in names:
             own = Path(place) / name
             copy = target / own.relative_to(source)

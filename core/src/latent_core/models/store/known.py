@@ -21,3 +21,8 @@ KNOWN: Final = {
     )
 }
 NEED_E5_PROMPTS: Final = frozenset({"multilingual-e5-small", "multilingual-e5-base"})
+PAIRS: Final = {
+    "nomic-ai/nomic-embed-text-v1": "nomic-ai/nomic-embed-vision-v1",
+    "nomic-ai/nomic-embed-text-v1.5": "nomic-ai/nomic-embed-vision-v1.5",
+}
+"""Of a model of texts, the model that embeds pictures in its space."""

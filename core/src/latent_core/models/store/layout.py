@@ -97,9 +97,12 @@ class ModelStore:
             if folder.name.startswith(ADDING)
         ]
 
-    def newest(self, name: str) -> InstalledModel | None:
-        """The model that a manifest means by ``name``."""
-        return next((model for model in self.models() if model.name == name), None)
+    def newest(self, name: str, *, images: bool = False) -> InstalledModel | None:
+        """The model that a manifest means by ``name``: with ``images`` one that reads them, if there is any."""
+        named = [model for model in self.models() if model.name == name]
+        if images:
+            named.sort(key=lambda model: model.kind != "image_embedder")
+        return named[0] if named else None
 
     def of_version(self, version: str) -> InstalledModel | None:
         """The model of a version such as ``nomic-ai/nomic-embed-text-v1.5@0123456789ab``."""

@@ -15,7 +15,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from latent_core.domain.errors import Invalid
-from latent_core.domain.manifest.model import MODEL_NAME, is_installable
+from latent_core.domain.manifest.model import MODEL_NAME, WITH_IMAGES, is_installable
+from latent_core.models.store.known import PAIRS
 
 RECORD_FILE: Final = "model.json"
 MAX_RECORD_BYTES: Final = 1024 * 1024
@@ -24,7 +25,10 @@ MAX_PATH_BYTES: Final = 100
 """A name of a tar archive without extensions."""
 FULL_PRECISION: Final = frozenset({"fp32", "fp16", "bf16"})
 """Weights that are taken if a person names none."""
-WITH_IMAGES: Final = "+images"
+WITH_PARTNER: Final = "+images."
+"""Before the revision of the repository whose pictures a pair embeds."""
+PICTURES_FOLDER: Final = "vision"
+"""Of the files of that repository, below the folder of a pair."""
 WITH_PROMPTS: Final = "+prompts."
 """Before the digest of prompts that a person gave: they make other vectors."""
 PROMPT_KEYS: Final = frozenset({"query", "document"})
@@ -35,13 +39,16 @@ REVISION_SHOWN: Final = 12
 HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 PRECISION: Final = re.compile(r"[a-z0-9]{1,16}")
 REVISION: Final = re.compile(r"[0-9a-f]{40}")
+_SUFFIX: Final = (
+    rf"(?:\+{PRECISION.pattern})?(?:\+prompts\.[0-9a-f]{{6}})?(?:\+images\.[0-9a-f]{{12}})?"
+)
 VERSION: Final = re.compile(
-    rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}(?:\+[a-z0-9]{{1,16}})?(?:\+prompts\.[0-9a-f]{{6}})?)",
+    rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}{_SUFFIX})",
     re.ASCII,
 )
 """Of vectors."""
 FOLDER: Final = re.compile(
-    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}(?:\+{PRECISION.pattern})?(?:\+prompts\.[0-9a-f]{{6}})?"
+    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}{_SUFFIX}"
 )
 """Names of the folders of installed models. Built-in ones are kept next to them, under names of their own."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -114,6 +121,20 @@ class ModelFile(BaseModel):
     sha256: Annotated[str, _all_of(SHA256)]
 
 
+class Partner(BaseModel):
+    """The repository that embeds the pictures of a pair."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hub_id: Annotated[str, _all_of(HUB_ID)]
+    revision: Annotated[str, _all_of(REVISION)]
+
+    @property
+    def suffix(self) -> str:
+        """What a partner adds to the version of vectors."""
+        return f"{WITH_PARTNER}{self.revision[:REVISION_SHOWN]}"
+
+
 class InstalledModel(BaseModel):
     """What ``model.json`` says."""
 
@@ -130,6 +151,8 @@ class InstalledModel(BaseModel):
     prompts: dict[str, str] = Field(default_factory=dict)
     prompts_given: bool = False
     """Whether a person gave the prompts. Otherwise they are those of the files."""
+    partner: Partner | None = None
+    """Of a pair; its files lie below ``vision/``."""
     files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
     added_at: datetime
 
@@ -141,6 +164,9 @@ class InstalledModel(BaseModel):
             raise ValueError("a file is listed twice")
         if self.prompts_given:
             self._check_prompts()
+        of_partner = any(file.path.startswith(f"{PICTURES_FOLDER}/") for file in self.files)
+        if (self.partner is not None) != of_partner:
+            raise ValueError(f"a pair has files below {PICTURES_FOLDER}, and no other model has")
         return self
 
     def _check_prompts(self) -> None:
@@ -153,9 +179,10 @@ class InstalledModel(BaseModel):
 
     @property
     def suffix(self) -> str:
-        """Behind the revision, if the weights are not float32, or the prompts not those of the files."""
+        """Behind the revision: weights that are not float32, prompts that a person gave, the partner of a pair."""
         precision = "" if self.precision == "fp32" else f"+{self.precision}"
-        return precision + (suffix_of(self.prompts) if self.prompts_given else "")
+        prompts = suffix_of(self.prompts) if self.prompts_given else ""
+        return precision + prompts + (self.partner.suffix if self.partner else "")
 
     @property
     def reference(self) -> str:
@@ -175,7 +202,11 @@ class InstalledModel(BaseModel):
     def add_command(self) -> str:
         precision = "" if self.precision == "fp32" else f"+{self.precision}"
         command = add_command(f"{self.hub_id}@{self.revision}{precision}")
-        return command + (prompt_options(self.prompts) if self.prompts_given else "")
+        if self.prompts_given:
+            command += prompt_options(self.prompts)
+        if self.partner is not None:
+            command += f" --with {self.partner.hub_id}@{self.partner.revision}"
+        return command
 
 
 def reference_of(name: str, revision: str) -> str:
@@ -183,13 +214,23 @@ def reference_of(name: str, revision: str) -> str:
 
 
 def base_version(version: str) -> str:
-    """The version of a model, from that of vectors: those of models that read pictures say so at their end."""
+    """The version of a model, from that of vectors: those of one repository of texts and pictures say so at their
+    end. Pairs of two have it in their own."""
     return version.removesuffix(WITH_IMAGES)
 
 
 def add_command(version: str) -> str:
     """The command that installs the model of a version such as ``acme/tiny@0123456789ab+int8``."""
-    base, _, digest = base_version(version).partition(WITH_PROMPTS)
+    model, _, partner = base_version(version).partition(WITH_PARTNER)
+    command = _add_command(model)
+    if not partner:
+        return command
+    hub_id = PAIRS.get(model.partition("@")[0], "<hub id of the picture model>")
+    return f"{command} --with {hub_id}@{partner}"
+
+
+def _add_command(version: str) -> str:
+    base, _, digest = version.partition(WITH_PROMPTS)
     source, plus, precision = base.partition("+")
     command = f"latent models add {source}" + (f" --precision {precision}" if plus else "")
     if not digest:
