@@ -15,7 +15,7 @@ from latent_core.wire.refresh import SpaceState
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 from tests.support.servers.model_hub import Fault, ModelHub
-from tests.support.tiny_model import tiny_repository
+from tests.support.tiny_model import tiny_pictures, tiny_repository
 
 ID: Final = "acme/Tiny-Embed"
 NAME: Final = "tiny-embed"
@@ -84,6 +84,30 @@ def test_prompts_are_given_at_installation_listed_and_kept_by_export_and_import(
     assert imported["prompts"] == model["prompts"]
     long = latent("models", "add", ID, "--query-prompt", "x" * 1001)
     assert (long.code, "has 1001 characters" in long.err) == (2, True)
+
+
+def test_a_pair_of_two_repositories_is_added_listed_exported_imported_and_removed(
+    latent: Latent,
+    hub: ModelHub,
+    gateway: FakeGateway,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    hub.publish("acme/eye", tiny_pictures())
+    alone = latent("models", "add", "acme/eye")
+    assert "latent models add HUB_ID_OF_TEXTS --with acme/eye" in alone.out
+    added = latent("models", "add", ID, "--with", "acme/eye", "--json").json["model"]
+    assert added["partner"] == {
+        "hub_id": "acme/eye",
+        "revision": hub.repositories["acme/eye"].refs["main"],
+    }
+    assert f"{ID} with acme/eye" in latent("models", "list").out
+    assert latent("models", "verify", NAME).out == f"{added['reference']}: ok\n"
+    exported = latent("models", "export", NAME, "--json").json
+    monkeypatch.setenv("LLC_DATA_DIR", str(tmp_path / "other"))
+    imported = latent("models", "import", exported["file"], "--json").json["model"]
+    assert imported["version"] == added["version"]
+    assert latent("models", "remove", NAME).out == f"removed {added['reference']}\n"
 
 
 def test_a_damaged_file_is_named_with_the_command_that_mends_it(

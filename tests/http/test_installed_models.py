@@ -5,25 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import orjson
+import pymupdf
 import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.wire.evaluation import EvalReport
 from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS as OPENAI_DIMS
+from tests.http.test_http_surface import ingest
+from tests.support.colours import COLOURS, picture
 from tests.support.contracts.rerank import scores_of
 from tests.support.harness.installation import Installation
 from tests.support.onnx_encoders import EncoderWeights, Positions, write_cross_encoder
 from tests.support.servers.model_hub import ModelHub
-from tests.support.tiny_model import DIMS, tiny_repository
+from tests.support.tiny_model import DIMS, tiny_pictures, tiny_repository
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SHARED_STACK = True
@@ -103,6 +107,65 @@ async def test_an_installed_model_embeds_and_a_missing_one_is_named_with_its_com
     assert code == 0, err
     mended = await client.search(SEMANTIC)
     assert (mended.hits[0].title, mended.issues) == ("boat", [])
+
+
+def plates() -> bytes:
+    """A PDF whose first page has words and whose second is green."""
+    document = pymupdf.open()
+    document.new_page().insert_text((72, 72), "ledger of the keeper")
+    page = document.new_page()
+    page.draw_rect(page.rect, fill=[part / 255 for part in COLOURS["green"]], width=0)
+    return bytes(document.tobytes())
+
+
+async def test_two_repositories_make_an_embedder_that_finds_pictures_by_their_looks(
+    installation: Installation,
+    client: AsyncClient,
+    hub: ModelHub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    hub.publish("acme/eye-texts", tiny_repository())
+    hub.publish("acme/eye-pictures", tiny_pictures())
+    code, out, err = await installation.cli(
+        "models", "add", "acme/eye-texts", "--with", "acme/eye-pictures"
+    )
+    assert code == 0, err
+    assert "latent container create ID --embedder eye-texts" in out
+    created = await client.create(Manifest(id="seen-here", name="Seen", embedder="eye-texts"))
+    assert created.container.modalities == ["text", "image"]
+    files = {"red.png": picture("red"), "blue.jpg": picture("blue", "JPEG"), "plates.pdf": plates()}
+    for name, data in files.items():
+        await ingest(client, "seen-here", name, data)
+    await ingest(client, "seen-here", "words.md", b"lamp")
+
+    async def found(**asked: Any) -> tuple[str, int | None]:
+        request = SearchRequest(
+            containers=["seen-here"], mode=SearchMode.CROSSMODAL, top_k=5, **asked
+        )
+        answer = await client.search(request)
+        assert not answer.issues
+        return answer.hits[0].source_path, answer.hits[0].place.page
+
+    assert await found(query="lamp") == ("red.png", 1)
+    assert await found(query="boat") == ("blue.jpg", 1)
+    assert await found(query="oil", dedup=False) == ("plates.pdf", 2)
+    ids = {
+        doc.source_uri.rpartition("/")[2]: doc.doc_id async for doc in client.documents("seen-here")
+    }
+    assert (await found(image_ref=str(ids["red.png"])))[0] == "words.md"
+    pages = [chunk async for chunk in client.chunks("seen-here", doc_id=ids["plates.pdf"])]
+    assert [(chunk.modality, chunk.place.page) for chunk in pages] == [
+        (Modality.TEXT, 1),
+        (Modality.IMAGE, 1),
+        (Modality.IMAGE, 2),
+    ]
+    described = await client.describe("seen-here")
+    again = Manifest(id="seen-here", name="Seen again", embedder="eye-texts")
+    changed = await client.update(again, if_match=described.etag)
+    assert changed.container.modalities == ["text", "image"]
+    code, _, err = await installation.cli("models", "remove", "eye-texts")
+    assert (code, "makes the vectors of seen-here (live)" in err) == (1, True)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

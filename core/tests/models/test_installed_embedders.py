@@ -11,18 +11,27 @@ import numpy as np
 import pytest
 
 from latent_core.domain.errors import Invalid, Misconfigured
-from latent_core.domain.manifest.model import Manifest, is_installable, is_local
+from latent_core.domain.manifest.model import (
+    Manifest,
+    Modality,
+    is_installable,
+    is_local,
+    reads_images,
+)
 from latent_core.models.embedding.installed import InstalledEmbedders
 from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.onnx.files import picture_files_needed
 from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
 from latent_core.models.store.add import Adder, AddLimits, FolderReader
+from latent_core.models.store.archive import export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import E5_PROMPTS, HubFile, InstalledModel
+from latent_core.models.store.record import E5_PROMPTS, HubFile, InstalledModel, Partner
 from latent_core.settings import Settings
+from tests.support.colours import picture
 from tests.support.servers.model_hub import ModelHub
-from tests.support.tiny_model import DIMS, tiny_repository
+from tests.support.tiny_model import DIMS, SIDE, colour_vectors, tiny_pictures, tiny_repository
 
 ID: Final = "acme/Tiny-Embed"
 NAME: Final = "tiny-embed"
@@ -334,3 +343,167 @@ def test_quantised_weights_embed_each_text_alone(hub: ModelHub, store: ModelStor
     model = add(hub, store, "acme/int8", "int8")
     assert InstalledEmbedders(store).local_model(model, None).alone
     assert not InstalledEmbedders(store).local_model(add(hub, store), None).alone
+
+
+PICTURES: Final = "acme/tiny-pictures"
+
+
+def add_pair(
+    hub: ModelHub,
+    store: ModelStore,
+    texts: str = ID,
+    pictures: str = PICTURES,
+    precision: ModelPrecision | None = None,
+) -> InstalledModel:
+    reader = replace(
+        READER,
+        files_needed=lambda files: files_needed(files, precision),
+        picture_files_needed=lambda files: picture_files_needed(files, precision),
+        precision=precision,
+    )
+    adder = Adder(store, HubAddress(hub.url), reader, LIMITS, lambda _path, _done, _total: None)
+    return adder.add(texts, pictures).model
+
+
+class TestPair:
+    """Two repositories with one space."""
+
+    @pytest.fixture
+    def hub(self) -> Iterator[ModelHub]:
+        with ModelHub() as running:
+            running.publish(ID, tiny_repository())
+            running.publish(PICTURES, tiny_pictures())
+            yield running
+
+    async def test_texts_and_pictures_of_two_repositories_are_one_embedder_in_one_space(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        pair = add_pair(hub, embedders.store)
+        texts, pictures = (hub.repositories[one].refs["main"] for one in (ID, PICTURES))
+        assert pair.partner == Partner(hub_id=PICTURES, revision=pictures)
+        assert pair.version == f"{ID}@{texts[:12]}+images.{pictures[:12]}"
+        model = embedders.model_of(manifest())
+        assert (model.version, model.dims, model.reads_images) == (pair.version, DIMS, True)
+        assert reads_images(model.embedder, model.version)
+        embedder = embedders.for_space(model)
+        seen = await embedder.embed_images([picture(colour) for colour in ("red", "green", "blue")])
+        expected = colour_vectors() / np.linalg.norm(colour_vectors(), axis=1, keepdims=True)
+        assert ((seen * expected).sum(axis=1) >= 0.9999).all()
+        words = await embedder.embed_documents(["lamp", "oil", "boat"])
+        assert np.allclose(words, seen, atol=1e-3)  # a word and the picture of its colour
+        assert (await embedder.embed_query_image(picture("red")) @ words.T).argmax() == 0
+        await embedders.close()
+
+    async def test_vectors_of_a_pair_are_not_those_of_the_model_of_texts_alone(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        pair, alone = add_pair(hub, embedders.store), add(hub, embedders.store)
+        assert embedders.model_of(manifest()).version == alone.version
+        both = manifest(modalities=[Modality.TEXT, Modality.IMAGE])
+        assert embedders.model_of(both).version == pair.version
+        pinned = manifest(embedder_version=pair.version)
+        assert embedders.model_of(pinned).version == pair.version
+        space = embedders.model_of(pinned)
+        embedders.store.remove(pair)
+        command = (
+            f"latent models add {ID}@{pair.revision[:12]} --with <hub id of the picture model>@"
+        )
+        with pytest.raises(Misconfigured, match=f"{command}{pair.version[-12:]}"):
+            embedders.for_space(space)
+
+    def test_files_that_are_installed_already_are_not_fetched_again(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        alone, seeing = add(hub, store), add(hub, store, PICTURES)
+        before = len(hub.transfers("onnx/model.onnx"))
+        pair = add_pair(hub, store)
+        assert len(hub.transfers("onnx/model.onnx")) == before
+        for one, path in ((alone, "onnx/model.onnx"), (seeing, "vision/onnx/model.onnx")):
+            own = store.folder(one) / path.removeprefix("vision/")
+            assert own.samefile(store.folder(pair) / path)
+        assert store.verify(pair) == []
+        store.remove(alone)
+        store.remove(seeing)
+        assert store.verify(pair) == []
+        assert add(hub, store) != pair
+        assert len(hub.transfers("onnx/model.onnx")) == before
+
+    def test_a_damaged_picture_half_is_named_and_mended_by_its_command(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        pair = add_pair(hub, store)
+        (store.folder(pair) / "vision" / "onnx" / "model.onnx").write_bytes(b"x")
+        assert [damage.path for damage in store.verify(pair)] == ["vision/onnx/model.onnx"]
+        assert pair.partner is not None
+        own, other = f"{ID}@{pair.revision}", f"{PICTURES}@{pair.partner.revision}"
+        assert pair.add_command == f"latent models add {own} --with {other}"
+        mended = add_pair(hub, store, own, other)
+        assert (mended.version, store.verify(mended)) == (pair.version, [])
+
+    @pytest.mark.parametrize(
+        ("texts", "pictures", "message"),
+        [
+            (ID, "acme/wide", "onnx/model.onnx gives 8 dimensions, but vision/onnx/model.onnx 12"),
+            (PICTURES, ID, "no preprocessor_config.json.*the model of texts first"),
+            (PICTURES, "acme/wide", "its own model is no embedder of texts alone"),
+            (ID, ID, "makes no pair"),
+        ],
+    )
+    def test_what_makes_no_pair_is_refused_and_leaves_nothing(
+        self, hub: ModelHub, store: ModelStore, texts: str, pictures: str, message: str
+    ) -> None:
+        hub.publish("acme/wide", tiny_pictures(dims=12))
+        with pytest.raises(Invalid, match=message):
+            add_pair(hub, store, texts, pictures)
+        assert store.models() == []
+        assert store.partial() == []
+
+    def test_the_halves_of_a_pair_have_one_precision(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        pictures = tiny_pictures()
+        small = forced_pictures(pictures, np.int8)
+        hub.publish("acme/small", {**small, "onnx/model_int8.onnx": small["onnx/model.onnx"]})
+        hub.publish("acme/texts", forced(tiny_repository(), np.int8))
+        pair = add_pair(hub, store, "acme/texts", "acme/small", ModelPrecision.INT8)
+        assert pair.suffix.startswith("+int8+images.")
+        hub.publish("acme/small", small)
+        with pytest.raises(Invalid, match=r"fp32, but vision/onnx/model.onnx in int8.*--precision"):
+            add_pair(hub, store, "acme/texts", "acme/small")
+
+    def test_an_exported_pair_is_imported_without_a_hub_and_is_the_same(
+        self, hub: ModelHub, store: ModelStore, tmp_path: Path
+    ) -> None:
+        pair = add_pair(hub, store)
+        target = tmp_path / "pair.model.tar"
+        export_model(store, pair, target, lambda _path, _done, _total: None)
+        other = ModelStore(tmp_path / "other")
+        result = import_model(other, target, READER, LIMITS, lambda _path, _done, _total: None)
+        assert (result.model, other.verify(result.model)) == (pair, [])
+
+    def test_a_model_of_pictures_alone_says_how_it_becomes_an_embedder(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        add(hub, embedders.store, PICTURES)
+        with pytest.raises(Invalid, match=f"latent models add .* --with {PICTURES}"):
+            embedders.model_of(manifest(embedder="tiny-pictures"))
+
+    def test_a_missing_pair_of_known_repositories_is_mended_by_one_command(
+        self, embedders: EmbedderRegistry
+    ) -> None:
+        texts = "nomic-ai/nomic-embed-text-v1.5"
+        version = f"{texts}@0123456789ab+images.ba9876543210"
+        lacking = embedders.lacking("nomic-embed-text-v1.5", version)
+        command = f"add {texts}@0123456789ab --with nomic-ai/nomic-embed-vision-v1.5@ba9876543210"
+        assert command in str(lacking)
+
+
+def forced_pictures(files: dict[str, bytes], kind: type[np.generic]) -> dict[str, bytes]:
+    """A repository of pictures whose weights are mainly of another type."""
+    graph = Graph("forced")
+    graph.input("pixel_values", ElementType.FLOAT, ["pictures", 3, SIDE, SIDE])
+    graph.constant("large", np.zeros(100_000, kind))
+    graph.node("ReduceMean", ["pixel_values"], "means", axes=[2, 3], keepdims=0)
+    graph.node("MatMul", ["means", graph.constant("colours", colour_vectors())], "image_embeds")
+    graph.output("image_embeds", ElementType.FLOAT, ["pictures", DIMS])
+    return {**files, "onnx/model.onnx": graph.model()}

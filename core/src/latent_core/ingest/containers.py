@@ -13,6 +13,7 @@ from latent_core.db.blobs import blobs as blob_rows
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.transfer import import_rows
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import (
     Conflict,
     Invalid,
@@ -23,7 +24,7 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import SHARED
 from latent_core.domain.installation import MarkerPolicy
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, reads_images
 from latent_core.ingest.delete import delete_container
 from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.runtime.failpoint import failpoint
@@ -67,6 +68,7 @@ async def create(
     """Create the container, or nothing if its bucket or the vector engine fails. ``Conflict`` if the id is taken."""
     await models.measure(manifest)
     model = models.model_of(manifest)
+    manifest = _with_modalities(manifest, reads_both=model.reads_images)
     async with db.transaction() as conn:
         if await containers.bucket(conn, manifest.id) is not None:
             raise await taken_id(conn, manifest.id)
@@ -98,6 +100,13 @@ async def create(
             await delete_container(conn, container.id, principal=principal)
         raise
     return container
+
+
+def _with_modalities(manifest: Manifest, *, reads_both: bool) -> Manifest:
+    """``manifest``, with text and image if it does not name its modalities and its embedder reads both."""
+    if not reads_both or "modalities" in manifest.model_fields_set:
+        return manifest
+    return manifest.model_copy(update={"modalities": [Modality.TEXT, Modality.IMAGE]})
 
 
 async def prepare_bucket(db: Database, blobs: BlobStores, manifest: Manifest) -> str:
@@ -169,10 +178,12 @@ EMBEDDER_KEYS: Final = ("embedder", "embedder_version", "dims")
 
 
 def completed(manifest: Manifest, container: Container) -> Manifest:
-    """``manifest`` with the version and dimensions that it leaves open, if it names the embedder in force."""
+    """``manifest`` with the version, dimensions and modalities that it leaves open, if it names the embedder in force."""
     stored = container.manifest
     if manifest.embedder != stored.embedder:
         return manifest
+    space = container.space
+    manifest = _with_modalities(manifest, reads_both=reads_images(space.embedder, space.version))
     open_keys = [key for key in EMBEDDER_KEYS if getattr(manifest, key) is None]
     return manifest.model_copy(update={key: getattr(stored, key) for key in open_keys})
 

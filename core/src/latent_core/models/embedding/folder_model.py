@@ -85,9 +85,7 @@ def local_model(
     )
 
 
-def _load_images(
-    folder: Path, side: ImageSide, name: str, dims: int, threads: int
-) -> ImageEncoder:
+def _load_images(folder: Path, side: ImageSide, name: str, dims: int, threads: int) -> ImageEncoder:
     return ImageEncoder(folder, side, name=name, dims=dims, threads=threads)
 
 

@@ -47,9 +47,7 @@ VERSION: Final = re.compile(
     re.ASCII,
 )
 """Of vectors."""
-FOLDER: Final = re.compile(
-    rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}{_SUFFIX}"
-)
+FOLDER: Final = re.compile(rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}{_SUFFIX}")
 """Names of the folders of installed models. Built-in ones are kept next to them, under names of their own."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ALLOWED: Final = re.compile(
