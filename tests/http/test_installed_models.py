@@ -139,9 +139,9 @@ async def test_two_repositories_make_an_embedder_that_finds_pictures_by_their_lo
         await ingest(client, "seen-here", name, data)
     await ingest(client, "seen-here", "words.md", b"lamp")
 
-    async def found(**asked: Any) -> tuple[str, int | None]:
+    async def found(**options: Any) -> tuple[str, int | None]:
         request = SearchRequest(
-            containers=["seen-here"], mode=SearchMode.CROSSMODAL, top_k=5, **asked
+            containers=["seen-here"], mode=SearchMode.CROSSMODAL, top_k=5, **options
         )
         answer = await client.search(request)
         assert not answer.issues

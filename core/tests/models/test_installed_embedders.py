@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import (
     Manifest,
-    Modality,
     is_installable,
     is_local,
     reads_images,

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from latent_core.db.containers import Space
+from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
-from latent_core.domain.manifest.model import Manifest, Modality, is_installable, is_local
+from latent_core.domain.manifest.model import Manifest, is_installable, is_local
 from latent_core.models.embedding import folder_model, minilm, multilingual
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters

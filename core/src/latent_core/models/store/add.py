@@ -101,7 +101,7 @@ class _Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class NeededFile:
     """A file of a repository, and where it lies in the model's folder."""
 
     source: _Source
@@ -206,13 +206,13 @@ class Adder:
         listing = sources[0].listing
         return self.store.adding(reference_of(name_of(listing.hub_id), listing.revision) + suffix)
 
-    def _chosen(self, sources: Sequence[_Source]) -> list[_Wanted]:
+    def _chosen(self, sources: Sequence[_Source]) -> list[NeededFile]:
         """The files to fetch, within the limits and the free space."""
-        files = [wanted for source in sources for wanted in self._of_source(source)]
+        files = [needed_file for source in sources for needed_file in self._of_source(source)]
         hub_id = sources[0].listing.hub_id
         if len(files) > MAX_FILES:
             raise TooLarge(f"{hub_id} needs {len(files)} files; the limit is {MAX_FILES}")
-        total = sum(wanted.file.size for wanted in files)
+        total = sum(needed_file.file.size for needed_file in files)
         if total > self.limits.max_bytes:
             raise TooLarge(
                 f"{hub_id} has {total} bytes; LLC_MAX_MODEL_BYTES is {self.limits.max_bytes}:"
@@ -221,7 +221,7 @@ class Adder:
         self._check_space(sources, files, total)
         return files
 
-    def _of_source(self, source: _Source) -> list[_Wanted]:
+    def _of_source(self, source: _Source) -> list[NeededFile]:
         listing = source.listing
         known = {file.path: file for file in listing.files}
         paths = sorted(set(source.needed(listing.files)))
@@ -231,7 +231,7 @@ class Adder:
                     f"{listing.hub_id} needs {path!r}, which is no file that is fetched from a hub"
                 )
             self._check_file(listing, known[path])
-        return [_Wanted(source, known[path]) for path in paths]
+        return [NeededFile(source, known[path]) for path in paths]
 
     def _check_file(self, listing: RepositoryListing, file: HubFile) -> None:
         if file.size < 0 or (file.sha256 or file.git_hash) is None:
@@ -245,11 +245,13 @@ class Adder:
             )
 
     def _check_space(
-        self, sources: Sequence[_Source], files: Sequence[_Wanted], total: int
+        self, sources: Sequence[_Source], files: Sequence[NeededFile], total: int
     ) -> None:
         adding = self._adding(sources)
         free = shutil.disk_usage(self.store.root).free
-        arrived = sum(_arrived(adding / wanted.path, wanted.file.size) for wanted in files)
+        arrived = sum(
+            _arrived(adding / needed_file.path, needed_file.file.size) for needed_file in files
+        )
         needed = total - arrived + self.limits.min_free_bytes
         if needed > free:
             shutil.rmtree(adding, ignore_errors=True)
@@ -259,20 +261,22 @@ class Adder:
                 " disk"
             )
 
-    def _fetched(self, hub: Hub, files: Sequence[_Wanted], adding: Path) -> dict[str, FileHashes]:
+    def _fetched(
+        self, hub: Hub, files: Sequence[NeededFile], adding: Path
+    ) -> dict[str, FileHashes]:
         """Fetch what is missing; returns the hashes of all files, which are those of the hub."""
-        total, done = sum(wanted.file.size for wanted in files), 0
+        total, done = sum(needed_file.file.size for needed_file in files), 0
         hashes: dict[str, FileHashes] = {}
-        for wanted in files:
-            file, listing, before = wanted.file, wanted.source.listing, done
-            target = adding / wanted.path
+        for needed_file in files:
+            file, listing, before = needed_file.file, needed_file.source.listing, done
+            target = adding / needed_file.path
             own = _kept(target, file)
             if own is None:
                 hub.fetch(
                     listing,
                     file,
                     target,
-                    lambda arrived, before=before, path=wanted.path: self.on_progress(  # type: ignore[misc]
+                    lambda arrived, before=before, path=needed_file.path: self.on_progress(  # type: ignore[misc]
                         path, before + arrived, total
                     ),
                 )
@@ -283,9 +287,9 @@ class Adder:
                     f"{file.path} of {listing.hub_id} {problem}: it was removed. Run the command again; if it repeats,"
                     f" a proxy or {self.address.host} alters files"
                 )
-            hashes[wanted.path] = own
+            hashes[needed_file.path] = own
             done += file.size
-            self.on_progress(wanted.path, done, total)
+            self.on_progress(needed_file.path, done, total)
         return hashes
 
     def _described(
