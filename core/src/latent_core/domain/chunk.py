@@ -35,6 +35,8 @@ class SourceType(StrEnum):
     MAIL = "mail"
     NOTEBOOK = "notebook"
     SUBTITLES = "subtitles"
+    AUDIO = "audio"
+    """Recordings, also of video: a configured model transcribes their speech."""
 
 
 class BlockType(StrEnum):

@@ -84,7 +84,7 @@ def parser_of(source_type: SourceType) -> Parser:
 
 def supported() -> str:
     names = [parser.what for parser in PARSERS.values()]
-    return f"supported are {', '.join(names)} and JSONL corpora"
+    return f"supported are {', '.join(names)} and JSONL corpora, and audio with a model of speech"
 
 
 def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
@@ -99,6 +99,8 @@ def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
         return DetectedType(SourceType.PDF, "application/pdf")
     if kind in signatures.IMAGES:
         return DetectedType(SourceType.IMAGE, signatures.IMAGES[kind])
+    if kind in signatures.AUDIO:
+        return DetectedType(SourceType.AUDIO, signatures.AUDIO[kind])
     if kind is None and plain_mime(mime) == CONVERSATION_MIME:
         return DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
     by_name = _by_name(name) or _by_mime(mime)

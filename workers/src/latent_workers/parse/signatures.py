@@ -21,6 +21,18 @@ IMAGES: Final = {
     "a WebP image": "image/webp",
 }
 """Types that are read as images, with their MIME types."""
+_MP4: Final = "an MP4 or QuickTime file"
+_MATROSKA: Final = "a Matroska video"
+AUDIO: Final = {
+    "a WAV sound": "audio/wav",
+    "an MP3 sound": "audio/mpeg",
+    "an Ogg file": "audio/ogg",
+    "a FLAC sound": "audio/flac",
+    _MP4: "audio/mp4",
+    _MATROSKA: "audio/webm",
+}
+"""Types that models of speech read, with their MIME types."""
+_MP3_FRAMES: Final = (b"\xff\xfb", b"\xff\xf3", b"\xff\xf2", b"\xff\xfa")
 _ZIP: Final = "a ZIP archive"
 _RTF: Final = "an RTF document"
 _OLE: Final = "an old Office document"
@@ -45,7 +57,7 @@ _SIGNATURES: Final = (
     (4, b"ftypmif1", _HEIC),
     (4, b"ftypmsf1", _HEIC),
     (4, b"ftypavi", "an AVIF image; save it as JPEG or PNG"),
-    (4, b"ftyp", "an MP4 or QuickTime file"),
+    (4, b"ftyp", _MP4),
     (0, b"PK\x03\x04", _ZIP),
     (0, b"PK\x05\x06", _ZIP),
     (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", _OLE),
@@ -66,7 +78,7 @@ _SIGNATURES: Final = (
     (0, b"ID3", "an MP3 sound"),
     (0, b"OggS", "an Ogg file"),
     (0, b"fLaC", "a FLAC sound"),
-    (0, b"\x1aE\xdf\xa3", "a Matroska video"),
+    (0, b"\x1aE\xdf\xa3", _MATROSKA),
     (0, b"wOFF", "a web font"),
     (0, b"wOF2", "a web font"),
     (0, b"{\\rtf", _RTF),
@@ -124,7 +136,8 @@ def recognise(head: bytes) -> str | None:
             if signature in _TEXTUAL and not is_binary(head):
                 continue
             return kind
-    return None
+    # MP3 without a tag in front of its first frame.
+    return "an MP3 sound" if head.startswith(_MP3_FRAMES) and is_binary(head) else None
 
 
 def refine(kind: str, name: str) -> str:
