@@ -88,7 +88,7 @@ async def test_a_recording_is_sent_as_a_form_and_its_segments_are_read() -> None
     }
 
 
-async def test_a_model_without_segments_is_asked_for_its_text_alone() -> None:
+async def test_a_model_without_segments_gives_its_text_alone() -> None:
     forms: list[dict[str, Any]] = []
 
     async def answer(request: HttpRequest) -> HttpReply:
@@ -161,7 +161,7 @@ async def test_a_speech_model_that_never_answers_ends_at_its_deadline() -> None:
 
 def test_providers_that_transcribe_nothing_are_refused_by_name() -> None:
     provider = Provider("claude", Kind.ANTHROPIC, "https://localhost", key=SecretStr("k"))
-    with pytest.raises(Invalid, match="claude.*anthropic.*openai"):
+    with pytest.raises(Invalid, match=r"claude.*anthropic.*openai"):
         Transcriber(ProviderModel(provider, "x"))
 
 

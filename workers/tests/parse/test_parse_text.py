@@ -11,7 +11,7 @@ from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_workers.parse import wire
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, SourceFile, TextBlock
-from latent_workers.parse.registry import HEAD_BYTES, detect
+from latent_workers.parse.registry import HEAD_BYTES, DetectedType, detect
 from latent_workers.parse.run import parse_file
 from latent_workers.parse.text import parser as text
 from latent_workers.parse.text.decode import clean, clean_value, decode
@@ -157,9 +157,27 @@ def test_a_corpus_is_known_by_its_ending_or_its_type() -> None:
 
 
 @pytest.mark.parametrize(
+    ("head", "mime"),
+    [
+        (b"RIFF\x26\x00\x00\x00WAVEfmt " + bytes(50), "audio/wav"),
+        (b"ID3\x04\x00" + bytes(50), "audio/mpeg"),
+        (b"\xff\xfb\x90\x64\x00" + bytes(50), "audio/mpeg"),
+        (b"OggS\x00\x02" + bytes(50), "audio/ogg"),
+        (b"fLaC\x00\x00\x00\x22" + bytes(50), "audio/flac"),
+        (b"\x00\x00\x00\x20ftypM4A \x00" + bytes(50), "audio/mp4"),
+        (b"\x1aE\xdf\xa3\x9f" + bytes(50), "audio/webm"),
+    ],
+)
+def test_recordings_are_recognised_by_their_first_bytes_whatever_their_name(
+    head: bytes, mime: str
+) -> None:
+    assert detect("talk.md", head) == DetectedType(SourceType.AUDIO, mime)
+
+
+@pytest.mark.parametrize(
     ("name", "head", "what"),
     [
-        ("song.md", b"fLaC\x00\x00\x00\x22" + bytes(50), "a FLAC sound"),
+        ("program.md", b"\x00asm\x01\x00\x00\x00" + bytes(50), "a WebAssembly module"),
         ("letter.odp", b"PK\x03\x04\x14\x00", "an OpenDocument presentation"),
         ("files.zip", b"PK\x03\x04\x14\x00", "a ZIP archive"),
         ("tool", b"\x7fELF\x02\x01", "a program"),

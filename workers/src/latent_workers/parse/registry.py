@@ -87,6 +87,14 @@ def supported() -> str:
     return f"supported are {', '.join(names)} and JSONL corpora, and audio with a model of speech"
 
 
+_BY_SIGNATURE: Final[Mapping[str | None, DetectedType]] = {
+    signatures.PDF: DetectedType(SourceType.PDF, "application/pdf"),
+    **{kind: DetectedType(SourceType.IMAGE, mime) for kind, mime in signatures.IMAGES.items()},
+    **{kind: DetectedType(SourceType.AUDIO, mime) for kind, mime in signatures.AUDIO.items()},
+}
+"""Types that their first bytes prove, whatever the name says."""
+
+
 def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
     """The source type of a file by its name, its first ``HEAD_BYTES`` bytes and its declared type.
 
@@ -95,12 +103,8 @@ def detect(name: str, head: bytes, mime: str | None = None) -> DetectedType:
     if not head:
         raise IngestFailed(f"'{name}' is empty")
     kind = signatures.recognise(head)
-    if kind == signatures.PDF:
-        return DetectedType(SourceType.PDF, "application/pdf")
-    if kind in signatures.IMAGES:
-        return DetectedType(SourceType.IMAGE, signatures.IMAGES[kind])
-    if kind in signatures.AUDIO:
-        return DetectedType(SourceType.AUDIO, signatures.AUDIO[kind])
+    if kind in _BY_SIGNATURE:
+        return _BY_SIGNATURE[kind]
     if kind is None and plain_mime(mime) == CONVERSATION_MIME:
         return DetectedType(SourceType.CONVERSATION, CONVERSATION_MIME)
     by_name = _by_name(name) or _by_mime(mime)
