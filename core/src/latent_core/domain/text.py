@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from typing import Annotated, Any, Final
 
 import orjson
@@ -15,6 +16,12 @@ MAX_INTEGER: Final = 2**64
 MIN_INTEGER: Final = -(2**63)
 
 _LAYOUT: Final = frozenset("\t\n\r")
+
+HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+)
+"""Characters that people do not see and models or terminals obey: control characters (ESC begins commands of a
+terminal), bidirectional overrides, and Unicode tags, which can hide a whole text."""
 
 
 def trouble(text: str, *, layout: bool = False) -> str | None:

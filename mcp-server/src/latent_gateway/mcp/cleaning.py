@@ -1,14 +1,12 @@
-"""Characters that people do not see and models or terminals obey: control characters (ESC begins commands of a
-terminal), bidirectional overrides, and Unicode tags, which can hide a whole text."""
+"""Texts without hidden characters."""
 
 from __future__ import annotations
 
 import re
 from typing import Any, Final
 
-HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
-)
+from latent_core.domain.text import HIDDEN
+
 LINE_END: Final = re.compile("\r\n?")
 
 
