@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -12,7 +13,9 @@ from latent_core.ask.sanitise import AnswerSanitiser
 
 SOURCES = (1, 2, 3)
 RENDERED = MarkdownIt("commonmark").enable("table")
-ELEMENT = re.compile(r"<(?!/?(?:p|ul|ol|li|pre|code|blockquote|h[1-6]|em|strong|hr|br|table|thead|tbody|tr|th|td)\b)")
+ELEMENT = re.compile(
+    r"<(?!/?(?:p|ul|ol|li|pre|code|blockquote|h[1-6]|em|strong|hr|br|table|thead|tbody|tr|th|td)\b)"
+)
 BARE = re.compile(r"(?i)https?://\w|ftp://\w|\bwww\.\w|mailto:\w|\w@\w+\.\w")
 
 
@@ -84,26 +87,62 @@ def test_an_attack_becomes_plain_text_wherever_it_is_split(attack: str) -> None:
 
 def test_citations_appended_by_a_client_cannot_make_an_image_or_another_link() -> None:
     definitions = "\n\n[1]: http://gateway.example/page/1\n"
-    html = RENDERED.render(sanitised("Great![1] See [1](http://evil.example), [1][2].") + definitions)
+    html = RENDERED.render(
+        sanitised("Great![1] See [1](http://evil.example), [1][2].") + definitions
+    )
     assert set(re.findall(r'href="([^"]*)"', html)) == {"http://gateway.example/page/1"}
     assert "<img" not in html
 
 
 FRAGMENTS = st.sampled_from(
-    ["[", "]", "(", ")", "!", "<", ">", "`", "``", "```", "~~~", "\\", "|", "&", ":", "\n", "\n\n", " ", "    ", "- ", "> "]
-    + ["http://evil.example", "www.evil.example", "a", "img src=x", "[1]", "[9]", "[x]: ", "](", "&#58;", "me@evil.example", "//"]
+    [
+        "[",
+        "]",
+        "(",
+        ")",
+        "!",
+        "<",
+        ">",
+        "`",
+        "``",
+        "```",
+        "~~~",
+        "\\",
+        "|",
+        "&",
+        ":",
+        "\n",
+        "\n\n",
+        " ",
+        "    ",
+        "- ",
+        "> ",
+        "http://evil.example",
+        "www.evil.example",
+        "a",
+        "img src=x",
+        "[1]",
+        "[9]",
+        "[x]: ",
+        "](",
+        "&#58;",
+        "me@evil.example",
+        "//",
+    ]
 )
 PIECES = st.lists(FRAGMENTS, max_size=24)
 
 
 @settings(max_examples=600, deadline=None)
 @given(PIECES, st.lists(st.integers(0, 300), max_size=6))
-def test_any_text_is_harmless_and_the_same_however_it_is_split(pieces: list[str], cuts: list[int]) -> None:
+def test_any_text_is_harmless_and_the_same_however_it_is_split(
+    pieces: list[str], cuts: list[int]
+) -> None:
     text = "".join(pieces)
     whole = sanitised(text)
     assert is_harmless(whole), whole
     places = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    assert sanitised(*(text[a:b] for a, b in zip(places, places[1:], strict=False))) == whole
+    assert sanitised(*(text[a:b] for a, b in itertools.pairwise(places))) == whole
     assert sanitised(*text) == whole
 
 
@@ -113,11 +152,20 @@ def test_any_text_is_harmless_and_the_same_however_it_is_split(pieces: list[str]
         ("The valve closes at 7 bar [1].", "The valve closes at 7 bar [1]."),
         ("Both [1, 3] say so [2][3].", "Both [1] [3] say so [2] [3]."),
         ("Not [9]. Nor [0, 12], but [1, 9].", "Not. Nor, but [1]."),
-        ("Use `curl http://localhost:7801/x` and `a[0](b)`.", "Use `curl http://localhost:7801/x` and `a[0](b)`."),
-        ("```sh\ncurl -H 'a: <b>' http://x/[1](y)\n```\n", "```sh\ncurl -H 'a: <b>' http://x/[1](y)\n```\n"),
+        (
+            "Use `curl http://localhost:7801/x` and `a[0](b)`.",
+            "Use `curl http://localhost:7801/x` and `a[0](b)`.",
+        ),
+        (
+            "```sh\ncurl -H 'a: <b>' http://x/[1](y)\n```\n",
+            "```sh\ncurl -H 'a: <b>' http://x/[1](y)\n```\n",
+        ),
         ("If x < y && y > 2, AT&T! x <= y", "If x < y && y > 2, AT&T! x < = y"),
         ("Open http://localhost:7801.", "Open `http://localhost:7801`."),
-        ("**Bold**, _soft_, 1. one\n- two\n\n| a | b |\n|---|---|\n", "**Bold**, _soft_, 1. one\n- two\n\n| a | b |\n|---|---|\n"),
+        (
+            "**Bold**, _soft_, 1. one\n- two\n\n| a | b |\n|---|---|\n",
+            "**Bold**, _soft_, 1. one\n- two\n\n| a | b |\n|---|---|\n",
+        ),
         ("Straße, 東京 [2]。", "Straße, 東京 [2]。"),
         ("```\nopen", "```\nopen\n```"),
     ],

@@ -15,7 +15,9 @@ ANSWERABLE_FROM: Final = 0.45
 def refusal(hits: Sequence[Hit]) -> Issue | None:
     """Why the question is not answered; None if it may be. A hit whose relevance cannot be measured may be relevant."""
     if not hits:
-        message = "Nothing in these containers matches the question, so no language model was called."
+        message = (
+            "Nothing in these containers matches the question, so no language model was called."
+        )
         return Issue(code=IssueCode.NO_HITS, message=message)
     if any(hit.relevance is None or hit.relevance >= ANSWERABLE_FROM for hit in hits):
         return None
