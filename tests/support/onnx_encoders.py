@@ -154,10 +154,10 @@ class _EncoderGraph:
     def tensor(self, name: str) -> str:
         return self.number(self.weights.tensors[name])
 
-    def states(self) -> str:
-        """The last hidden states; declares the inputs."""
+    def states(self, *, masked: bool = True) -> str:
+        """The last hidden states; declares the inputs. Without a mask, padding is read as any token."""
         g, positions = self.graph, self.weights.positions
-        names = ["input_ids", "attention_mask"]
+        names = ["input_ids", *(["attention_mask"] if masked else [])]
         names += ["token_type_ids"] if positions is Positions.LEARNED else []
         names += ["position_ids"] if positions is Positions.GIVEN else []
         for name in names:
@@ -180,9 +180,11 @@ class _EncoderGraph:
             x = self.op("Add", x, self.op("Gather", self.tensor("positions"), places))
         if positions is Positions.LEARNED:
             x = self.op("Add", x, self.op("Gather", self.tensor("types"), "token_type_ids"))
-        hidden = self.op("Sub", self.number(1.0), self.op("Cast", "attention_mask", to=1))
-        wide = self.op("Unsqueeze", hidden, self.number([1, 2], np.int64))
-        mask = self.op("Mul", wide, self.number(-1e9))
+        mask = self.number(0.0)
+        if masked:
+            hidden = self.op("Sub", self.number(1.0), self.op("Cast", "attention_mask", to=1))
+            wide = self.op("Unsqueeze", hidden, self.number([1, 2], np.int64))
+            mask = self.op("Mul", wide, self.number(-1e9))
         for layer in range(LAYERS):
             x = self.layer(x, layer, mask, places)
         return x
@@ -245,8 +247,8 @@ class _EncoderGraph:
         self.graph.output(name, ElementType.FLOAT, dims)
         return self.graph.model()
 
-    def first_token(self, states: str) -> str:
-        one = self.op("Gather", states, self.number([0], np.int64), axis=1)
+    def token(self, states: str, place: int) -> str:
+        one = self.op("Gather", states, self.number([place], np.int64), axis=1)
         return self.op("Squeeze", one, self.number([1], np.int64))
 
 
@@ -278,7 +280,7 @@ def write_text_encoder(folder: Path, weights: EncoderWeights) -> None:
 
 def write_cross_encoder(folder: Path, weights: EncoderWeights) -> None:
     built = _EncoderGraph(weights)
-    score = built.op("MatMul", built.first_token(built.states()), built.tensor("score"))
+    score = built.op("MatMul", built.token(built.states(), 0), built.tensor("score"))
     (folder / "model.onnx").write_bytes(built.finished(score, "logits", ["texts", 1]))
     write_tokenizer(folder)
     config = {"architectures": ["BertForSequenceClassification"], "max_position_embeddings": LENGTH}
@@ -300,13 +302,7 @@ PREPROCESSING = {
 }
 
 
-def write_clip(folder: Path, weights: EncoderWeights) -> None:
-    """A pair of text_model.onnx and vision_model.onnx with one space."""
-    (folder / "onnx").mkdir(exist_ok=True, parents=True)
-    built = _EncoderGraph(weights)
-    text = built.op("MatMul", built.first_token(built.states()), built.tensor("projection"))
-    model = built.finished(text, "text_embeds", ["texts", PROJECTED])
-    (folder / "onnx" / "text_model.onnx").write_bytes(model)
+def _pictures(weights: EncoderWeights, output: str) -> bytes:
     built = _EncoderGraph(weights)
     built.graph.input("pixel_values", ElementType.FLOAT, ["pictures", 3, SIDE, SIDE])
     patches = built.op(
@@ -318,7 +314,17 @@ def write_clip(folder: Path, weights: EncoderWeights) -> None:
     )
     flat = built.op("Reshape", patches, built.number([0, 0, -1], np.int64))
     mean = built.op("ReduceMean", flat, axes=[2], keepdims=0)
-    model = built.finished(mean, "image_embeds", ["pictures", PROJECTED])
+    return built.finished(mean, output, ["pictures", PROJECTED])
+
+
+def write_clip(folder: Path, weights: EncoderWeights) -> None:
+    """A pair of text_model.onnx and vision_model.onnx with one space."""
+    (folder / "onnx").mkdir(exist_ok=True, parents=True)
+    built = _EncoderGraph(weights)
+    text = built.op("MatMul", built.token(built.states(), 0), built.tensor("projection"))
+    model = built.finished(text, "text_embeds", ["texts", PROJECTED])
+    (folder / "onnx" / "text_model.onnx").write_bytes(model)
+    model = _pictures(weights, "image_embeds")
     (folder / "onnx" / "vision_model.onnx").write_bytes(model)
     write_tokenizer(folder)
     write_json(
@@ -327,3 +333,32 @@ def write_clip(folder: Path, weights: EncoderWeights) -> None:
         {"model_type": "clip", "text_config": {"max_position_embeddings": LENGTH}},
     )
     write_json(folder, "preprocessor_config.json", PREPROCESSING)
+
+
+def write_siglip(folder: Path, weights: EncoderWeights, *, second: bool) -> None:
+    """As the two releases of SigLIP: no mask, texts of ``LENGTH`` tokens whose last one is pooled, padding included.
+    ``second``: the tokenizer says how it pads, and with which token; else only the settings name it."""
+    (folder / "onnx").mkdir(exist_ok=True, parents=True)
+    built = _EncoderGraph(weights)
+    last = built.token(built.states(masked=False), LENGTH - 1)
+    text = built.op("MatMul", last, built.tensor("projection"))
+    model = built.finished(text, "pooler_output", ["texts", PROJECTED])
+    (folder / "onnx" / "text_model.onnx").write_bytes(model)
+    model = _pictures(weights, "pooler_output")
+    (folder / "onnx" / "vision_model.onnx").write_bytes(model)
+    tokenizer = write_tokenizer(folder)
+    pad = "[PAD]" if second else "[SEP]"
+    if second:
+        tokenizer.enable_padding(length=LENGTH, pad_id=WORDS[pad], pad_token=pad)
+        tokenizer.save(str(folder / "tokenizer.json"))
+    longest = 10**30 if second else LENGTH
+    write_json(folder, "tokenizer_config.json", {"pad_token": pad, "model_max_length": longest})
+    write_json(folder, "config.json", {"model_type": "siglip", "text_config": {}})
+    settings = {
+        "image_processor_type": "SiglipImageProcessor",
+        "size": {"height": SIDE, "width": SIDE},
+        "resample": 2 if second else 3,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    write_json(folder, "preprocessor_config.json", settings)

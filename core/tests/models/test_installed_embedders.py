@@ -496,6 +496,11 @@ class TestPair:
         lacking = embedders.lacking("nomic-embed-text-v1.5", version)
         command = f"add {texts}@0123456789ab --with nomic-ai/nomic-embed-vision-v1.5@ba9876543210"
         assert command in str(lacking)
+        seeing = manifest(
+            embedder="nomic-embed-text-v1.5", modalities=[Modality.TEXT, Modality.IMAGE]
+        )
+        with pytest.raises(Invalid, match=f"add {texts} --with nomic-ai/nomic-embed-vision-v1.5"):
+            embedders.model_of(seeing)
 
 
 def forced_pictures(files: dict[str, bytes], kind: type[np.generic]) -> dict[str, bytes]:

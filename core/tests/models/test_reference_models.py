@@ -21,6 +21,7 @@ from latent_core.models.rerank.local import LocalReranker
 from tests.support.contracts.rerank import scores_of
 from tests.support.onnx_encoders import (
     DIMS,
+    LENGTH,
     PREPROCESSING,
     PROJECTED,
     SIDE,
@@ -30,6 +31,7 @@ from tests.support.onnx_encoders import (
     write_clip,
     write_cross_encoder,
     write_json,
+    write_siglip,
     write_text_encoder,
 )
 
@@ -224,3 +226,51 @@ class TestPair:
         with pytest.raises(Invalid, match="reads no images"):
             await embedder.embed_images([picture(8, 8)])
         await embedder.close()
+
+
+@pytest.mark.parametrize("second", [False, True])
+class TestSiglip:
+    """Texts of a fixed length whose padding is read, by the settings of both releases."""
+
+    @pytest.fixture
+    def weights(self, tmp_path: Path, second: bool) -> EncoderWeights:
+        weights = EncoderWeights(Positions.ROTARY)
+        write_siglip(tmp_path, weights, second=second)
+        return weights
+
+    async def test_texts_are_padded_with_its_token_in_lower_case(
+        self, tmp_path: Path, weights: EncoderWeights, second: bool
+    ) -> None:
+        texts = ["A b C", "red", "a " * 80]
+        documents, queries = await vectors(tmp_path, texts)
+        for text, row, query in zip(texts, documents, queries, strict=True):
+            ids = ids_of(" ".join(text.lower().split()[: LENGTH - 2]))
+            ids += [WORDS["[PAD]" if second else "[SEP]"]] * (LENGTH - len(ids))
+            expected = weights.states(ids)[-1] @ weights.tensors["projection"]
+            assert cosine(row, expected) >= 0.9999
+            assert cosine(query, expected) >= 0.9999
+
+    async def test_pictures_are_squeezed_to_the_size_and_scaled_by_a_half(
+        self, tmp_path: Path, weights: EncoderWeights, second: bool
+    ) -> None:
+        image = picture(20, 12)
+        embedder = LocalEmbedder(from_folder(f"local:{tmp_path}"), threads=1)
+        assert (embedder.model.reads_images, embedder.model.dims) == (True, PROJECTED)
+        (row,) = await embedder.embed_images([image])
+        await embedder.close()
+        how = Image.Resampling.BILINEAR if second else Image.Resampling.BICUBIC
+        scaled = Image.open(io.BytesIO(image)).resize((SIDE, SIDE), how)
+        values = (np.asarray(scaled, np.float32) / 255 - 0.5) / 0.5
+        expected = weights.picture(values.transpose(2, 0, 1).astype(np.float32))
+        assert cosine(row, expected) >= 0.9999
+
+    def test_an_output_outside_of_the_common_space_is_refused(
+        self, tmp_path: Path, weights: EncoderWeights, second: bool
+    ) -> None:
+        assert weights.tensors
+        onnx = tmp_path / "onnx"
+        write_text_encoder(tmp_path, EncoderWeights(Positions.ROTARY))
+        (onnx / "model.onnx").replace(onnx / "text_model.onnx")
+        write_json(tmp_path, "config.json", {"model_type": "siglip", "hidden_size": DIMS})
+        with pytest.raises(Invalid, match=r"last_hidden_state.*not in the space.*pooler_output"):
+            from_folder(f"local:{tmp_path}")

@@ -54,9 +54,9 @@ class Encoder:
         return self
 
     def encode(self, ids: Sequence[Sequence[int]]) -> Matrix:
-        """One unit row per text, given as token ids. Padding is masked; texts of a graph without a mask, as of SigLIP,
-        are run one by one, since padding would change their vectors."""
-        if len(ids) > 1 and "attention_mask" not in self._inputs:
+        """One unit row per text, given as token ids. Padding is masked; texts of different lengths of a graph without a
+        mask are run one by one, since padding would change their vectors."""
+        if len(set(map(len, ids))) > 1 and "attention_mask" not in self._inputs:
             return np.concatenate([self.encode([own]) for own in ids])
         tokens, mask = _padded(ids, self._side.pad_id)
         given = {

@@ -56,7 +56,10 @@ def local_model(
         logger.warning(
             "dims_not_stated", extra={"embedder": name, "kept_dims": kept, "dims": described.dims}
         )
-    tokenizer = ModelTokenizer.open(described.folder / TOKENIZER, lower=described.text.lower)
+    text = described.text
+    tokenizer = ModelTokenizer.open(
+        described.folder / TOKENIZER, lower=text.lower, padding=text.padding, pad_id=text.pad_id
+    )
     images = described.images
     if images is not None:
         version += "" if is_of_images(version) else WITH_IMAGES
@@ -68,10 +71,10 @@ def local_model(
         name,
         version,
         kept,
-        described.text.length - tokenizer.special_tokens,
+        text.length - tokenizer.special_tokens,
         reads_images=images is not None,
     )
-    load = partial(_load, described.folder, described.text, name, described.dims, kept)
+    load = partial(_load, described.folder, text, name, described.dims, kept)
     return LocalModel(
         model,
         tokenizer,
@@ -99,7 +102,8 @@ def _prompts(name: str, described: ModelDescription) -> Prompts:
 
 def _load(folder: Path, side: TextSide, name: str, dims: int, kept: int, threads: int) -> Encoder:
     encoder = Encoder(folder, side, name=name, threads=threads)
-    returned = encoder.encode([[side.pad_id]]).shape[1]
+    tokens = side.padding.length if side.padding else 1
+    returned = encoder.encode([[side.pad_id] * tokens]).shape[1]
     if returned != dims:
         raise Invalid(
             f"{name}: the configuration says {dims} dimensions, but the model returns {returned}"
@@ -131,6 +135,8 @@ def digest_of(described: ModelDescription) -> str:
         digest.update(b"token vectors")  # the first release took the output with a row per text
     if described.text.lower:
         digest.update(b"lower case")  # so did it read texts as they are
+    if described.text.padding is not None:
+        digest.update(b"fixed length")
     return digest.hexdigest()
 
 

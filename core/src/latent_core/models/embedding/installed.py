@@ -35,11 +35,11 @@ class InstalledEmbedders:
         found = self._store.of_version(version)
         return found if found is not None and found.name == name else None
 
-    def lacking(self, name: str, version: str | None) -> str | None:
+    def lacking(self, name: str, version: str | None, *, images: bool = False) -> str | None:
         """Why the embedder cannot be used, with the command that mends it; None if it can."""
         found = self.find(name, version)
         if found is None:
-            return f"the embedder {name} is not installed on this machine: {self._remedy(name, version)}"
+            return f"the embedder {name} is not installed on this machine: {self._remedy(name, version, images)}"
         if found.kind == "reranker":
             return (
                 f"{name} is a reranker and embeds nothing: choose an embedder of latent models list"
@@ -55,7 +55,7 @@ class InstalledEmbedders:
         self, name: str, version: str | None, others: Iterable[str], *, images: bool = False
     ) -> InstalledModel:
         """The model; ``Invalid`` with the nearest name of ``others`` or with the command that installs it."""
-        missing = self.lacking(name, version)
+        missing = self.lacking(name, version, images=images)
         found = self.find(name, version, images=images)
         if found is not None and missing is None:
             return found
@@ -75,10 +75,13 @@ class InstalledEmbedders:
         described = describe(self._store.folder(model), ModelPrecision(model.precision), given)
         return local_model(model.name, model.version, described, dims)
 
-    def _remedy(self, name: str, version: str | None) -> str:
+    def _remedy(self, name: str, version: str | None, images: bool) -> str:
         if version is not None and "@" in version:
             return add_command(version)
-        command = add_command(KNOWN.get(name, f"<owner>/{name}"))
+        hub_id = KNOWN.get(name, f"<owner>/{name}")
+        command = add_command(hub_id)
+        if images and hub_id in PAIRS:
+            command += f" --with {PAIRS[hub_id]}"
         return command + (prompt_options(E5_PROMPTS) if name in NEED_E5_PROMPTS else "")
 
     def _names(self) -> set[str]:

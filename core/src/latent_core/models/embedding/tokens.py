@@ -11,14 +11,19 @@ from typing import Final
 from tokenizers import Encoding, Tokenizer as FastTokenizer, normalizers
 
 from latent_core.domain.errors import Invalid
+from latent_core.models.onnx.folder import Padding
 
 
 class ModelTokenizer:
     """Implements ``Tokenizer``. Thread-safe: nothing changes after it is made."""
 
-    def __init__(self, make: Callable[[], FastTokenizer]) -> None:
-        """``make`` is called once, at first use: a large vocabulary takes seconds."""
+    def __init__(
+        self, make: Callable[[], FastTokenizer], padding: tuple[int, int] | None = None
+    ) -> None:
+        """``make`` is called once, at first use: a large vocabulary takes seconds. ``padding``: the number of tokens
+        that each text gets, and the token behind shorter ones, for models that read their padding."""
         self._make = make
+        self._padding = padding
         self._making = threading.Lock()
         self._made: FastTokenizer | None = None
 
@@ -33,8 +38,11 @@ class ModelTokenizer:
             return self._made
 
     @classmethod
-    def open(cls, path: Path, *, lower: bool = False) -> ModelTokenizer:
-        """``lower``: texts are written in lower case before all else."""
+    def open(
+        cls, path: Path, *, lower: bool = False, padding: Padding | None = None, pad_id: int = 0
+    ) -> ModelTokenizer:
+        """``lower``: texts are written in lower case before all else. ``pad_id``: of ``padding``, unless the tokenizer
+        knows its token."""
         try:
             tokenizer = FastTokenizer.from_file(str(path))
         except Exception as exc:  # the library raises nothing narrower
@@ -42,7 +50,7 @@ class ModelTokenizer:
         if lower:
             own = [tokenizer.normalizer] if tokenizer.normalizer else []
             tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
-        return cls(lambda: tokenizer)
+        return cls(lambda: tokenizer, _fixed(tokenizer, padding, pad_id) if padding else None)
 
     @property
     def special_tokens(self) -> int:
@@ -63,13 +71,26 @@ class ModelTokenizer:
         encodings = self._encode(texts)
         for encoding in encodings:
             encoding.truncate(window)
-        return [self._tokenizer.post_process(encoding).ids for encoding in encodings]
+        ids = [self._tokenizer.post_process(encoding).ids for encoding in encodings]
+        if self._padding is None:
+            return ids
+        length, token = self._padding
+        return [[*own, *[token] * (length - len(own))] for own in ids]
 
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
         encodings: list[Encoding] = self._tokenizer.encode_batch_fast(
             list(texts), add_special_tokens=False
         )
         return encodings
+
+
+def _fixed(tokenizer: FastTokenizer, padding: Padding, pad_id: int) -> tuple[int, int]:
+    """What the tokenizer's own settings say, else its pad token, else ``pad_id``."""
+    own = tokenizer.padding or {}
+    if own.get("length"):
+        return min(own["length"], padding.length), own["pad_id"]
+    found = tokenizer.token_to_id(padding.token) if padding.token is not None else None
+    return padding.length, pad_id if found is None else found
 
 
 _IDEOGRAPHS: Final = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"

@@ -45,6 +45,15 @@ _POSITIONS_AFTER_PADDING: Final = frozenset(
     {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "longformer"}
 )
 """Model types whose first position is the id of padding + 1: so many positions fewer can be used."""
+_SIGLIP: Final = "siglip"
+"""Begin of model types that read padding: each text has the same number of tokens."""
+_SIGLIP_TOKENS: Final = 64
+"""What these models were trained with."""
+_PROJECTED: Final = {
+    "clip": ("text_embeds", "image_embeds"),
+    _SIGLIP: ("text_embeds", "image_embeds", "pooler_output"),
+}
+"""Outputs in the space of texts and pictures, by the begin of the model type. Others are taken as they come."""
 _WHOLE: Final = ("sentence_embedding", "text_embeds")
 _STATES: Final = ("last_hidden_state", "token_embeddings", "hidden_states")
 _PICTURE: Final = ("image_embeds", "pooler_output", "last_hidden_state")
@@ -88,6 +97,15 @@ class DenseLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class Padding:
+    """Each text has so many tokens."""
+
+    length: int
+    token: str | None
+    """By its text; None: the tokenizer's own, or ``pad_id``."""
+
+
+@dataclass(frozen=True, slots=True)
 class TextSide:
     """How texts become vectors, or pairs of texts scores."""
 
@@ -104,6 +122,8 @@ class TextSide:
     pad_id: int
     lower: bool
     """Whether texts are written in lower case before they are tokenised."""
+    padding: Padding | None = None
+    """Of a model that reads its padding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +282,7 @@ class _Folder:
                 " alone; export text_model.onnx and vision_model.onnx separately"
             )
         value = next((v for name in _PICTURE if (v := graph.output(name))), graph.outputs[0])
+        self._check_projected(vision, value)
         pooling = Pooling.CLS if len(value.dims) == 3 else None
         config = read_settings(self.root, PREPROCESSOR)
         if not config:
@@ -273,6 +294,7 @@ class _Folder:
         if text is not None:
             own = self._graph(text)
             stated, pools = _text_output(own, text, pair=True)
+            self._check_projected(text, stated)
             side = self._text_side(own, text, stated, self._pooling() if pools else None, ())
             dims = self._dims(stated, ())
             if value.dims and value.dims[-1] not in (None, dims):
@@ -281,6 +303,15 @@ class _Folder:
                 )
         dims = dims or self._dims(value, ())
         return self._description("image_embedder", graph, text=side, images=images, dims=dims)
+
+    def _check_projected(self, model: str, value: GraphValue) -> None:
+        kind = str(read_settings(self.root, CONFIG).get("model_type", ""))
+        names = next((own for begin, own in _PROJECTED.items() if kind.startswith(begin)), None)
+        if names is not None and value.name not in names:
+            raise Invalid(
+                f"{model} returns {_shape(value)}, which is not in the space of texts and pictures of {kind}: export"
+                f" it with one of the outputs {', '.join(names)}"
+            )
 
     def _description(
         self,
@@ -333,17 +364,23 @@ class _Folder:
         pad = config.get("pad_token_id")
         pad_id = pad if isinstance(pad, int) and not isinstance(pad, bool) and pad >= 0 else 0
         first = pad_id + 1 if shifted else 0
-        lower = read_settings(self.root, TRANSFORMER).get("do_lower_case") is True
-        return TextSide(
-            model, value.name, pooling, dense, self._length(first), first, pad_id, lower
-        )
+        padded = str(config.get("model_type", "")).startswith(_SIGLIP)
+        lower = padded or read_settings(self.root, TRANSFORMER).get("do_lower_case") is True
+        length = self._length(first, _SIGLIP_TOKENS if padded else DEFAULT_LENGTH)
+        padding = Padding(length, self._pad_token()) if padded else None
+        return TextSide(model, value.name, pooling, dense, length, first, pad_id, lower, padding)
+
+    def _pad_token(self) -> str | None:
+        stated = read_settings(self.root, TOKENIZER_CONFIG).get("pad_token")
+        token = stated.get("content") if isinstance(stated, dict) else stated
+        return token if isinstance(token, str) else None
 
     def _text_config(self) -> dict[str, Any]:
         config = read_settings(self.root, CONFIG)
         inner = config.get("text_config")
         return {**config, **inner} if isinstance(inner, dict) else config
 
-    def _length(self, first: int) -> int:
+    def _length(self, first: int, default: int) -> int:
         """Tokens per text: what sentence-transformers sets, else the tokenizer, and at most the positions."""
         positions = _count(self._text_config().get("max_position_embeddings"))
         stated = [
@@ -353,7 +390,7 @@ class _Folder:
         known = [length for length in stated if length]
         if positions:
             known.append(positions - first)
-        return min(known, default=DEFAULT_LENGTH)
+        return min(known, default=default)
 
     def _modules(self) -> list[tuple[str, str]]:
         """Kind and folder of each module of sentence-transformers, in order."""

@@ -18,6 +18,9 @@ KNOWN: Final = {
         "Snowflake/snowflake-arctic-embed-s",
         "Snowflake/snowflake-arctic-embed-m",
         "jinaai/jina-embeddings-v2-base-code",
+        "Xenova/clip-vit-base-patch32",
+        "Xenova/siglip-base-patch16-224",
+        "onnx-community/siglip2-base-patch16-224-ONNX",
     )
 }
 NEED_E5_PROMPTS: Final = frozenset({"multilingual-e5-small", "multilingual-e5-base"})
