@@ -1,4 +1,4 @@
--- Revision 0002_installation, written by scripts/dump_revision.py.
+-- Revision 0004_sources, written by scripts/dump_revision.py.
 SET check_function_bodies = false;
 CREATE FUNCTION public.queue_end(for_priority integer, for_container text) RETURNS bigint
     LANGUAGE sql STABLE
@@ -223,7 +223,20 @@ CREATE TABLE public.documents (
     floor_request bigint DEFAULT 0 NOT NULL,
     validators jsonb,
     recipe text,
-    given_meta text
+    given_meta text,
+    origin text DEFAULT 'file'::text NOT NULL,
+    written_by text,
+    token_name text,
+    written_at timestamp with time zone DEFAULT now() NOT NULL,
+    session text,
+    version integer DEFAULT 1 NOT NULL,
+    accepted_sha256 text,
+    superseded_by uuid,
+    superseded_request bigint,
+    superseded_at timestamp with time zone,
+    expires_at timestamp with time zone,
+    restorable_until timestamp with time zone,
+    CONSTRAINT documents_origin_check CHECK ((origin = ANY (ARRAY['person'::text, 'agent'::text, 'web'::text, 'file'::text])))
 );
 CREATE TABLE public.drift_adapters (
     id bigint NOT NULL,
@@ -456,6 +469,15 @@ CREATE TABLE public.signatures (
     chunk_no bigint NOT NULL,
     bits bit varying NOT NULL
 );
+CREATE TABLE public.sources (
+    container_id text NOT NULL,
+    id uuid NOT NULL,
+    root text NOT NULL,
+    host text NOT NULL,
+    folder text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    synced_at timestamp with time zone
+);
 CREATE TABLE public.spaces (
     id bigint NOT NULL,
     container_id text NOT NULL,
@@ -499,7 +521,8 @@ CREATE TABLE public.tokens (
     expires_at timestamp with time zone,
     last_used_at timestamp with time zone,
     revoked_at timestamp with time zone,
-    CONSTRAINT tokens_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['read'::text, 'ingest'::text, 'admin'::text]))),
+    needs_role boolean DEFAULT false NOT NULL,
+    CONSTRAINT tokens_scopes_check CHECK (((cardinality(scopes) > 0) AND (scopes <@ ARRAY['read'::text, 'write'::text, 'delete'::text, 'create'::text, 'admin'::text]))),
     CONSTRAINT tokens_sha256_check CHECK ((octet_length(sha256) = 32))
 )
 WITH (fillfactor='80');
@@ -526,7 +549,8 @@ ALTER TABLE ONLY public.unmerged_postings ALTER COLUMN lens SET STORAGE EXTERNAL
 CREATE TABLE public.uploaded_bytes (
     who text NOT NULL,
     day date NOT NULL,
-    bytes bigint NOT NULL
+    bytes bigint NOT NULL,
+    notes integer DEFAULT 0 NOT NULL
 );
 CREATE TABLE public.uploads (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -540,39 +564,39 @@ CREATE TABLE public.uploads (
     bucket text DEFAULT ''::text NOT NULL
 );
 INSERT INTO public.alembic_version (version_num) VALUES
-	('0002_installation');
+	('0004_sources');
 INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at, bucket) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-24 03:21:44.965857+00', NULL, '');
+	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-24 19:19:12.43879+00', NULL, '');
 INSERT INTO public.audit (id, at, principal, action, container_id, object, request_id) OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-24 03:21:44.965857+00', 'local:you', 'container.create', 'museum', NULL, NULL);
+	(1, '2026-11-24 19:19:12.43879+00', 'local:you', 'container.create', 'museum', NULL, NULL);
 INSERT INTO public.blob_refs (doc_id, generation, role, part, sha256, mime, filename, bucket) VALUES
 	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 'original', 0, 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'text/markdown', 'lamp.md', '');
 INSERT INTO public.blobs (sha256, bytes, state, touched_at, bucket) VALUES
-	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-24 03:21:44.965857+00', ''),
-	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-24 03:21:44.965857+00', '');
+	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-24 19:19:12.43879+00', ''),
+	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-24 19:19:12.43879+00', '');
 INSERT INTO public.chunk_no_counters (container_id, next_chunk_no) VALUES
 	('museum', 3);
 INSERT INTO public.chunks (doc_id, generation, "position", id, container_id, chunk_no, modality, source_type, block_type, text, embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group, offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 03:21:44.965857+00');
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00'),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00'),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00');
 INSERT INTO public.container_languages (container_id, language) VALUES
 	('museum', 'english');
 INSERT INTO public.containers (id, manifest, etag, state, live_space, created_at, updated_at, deleted_at, bucket) VALUES
-	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', NULL, '');
-INSERT INTO public.documents (id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id, live_generation, next_generation, floor_generation, live_chunks, fingerprint, language, source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at, request, floor_request, validators, recipe, given_meta) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', '2026-11-24 03:21:44.965857+00', NULL, 0, 0, NULL, NULL, NULL);
+	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', NULL, '');
+INSERT INTO public.documents (id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id, live_generation, next_generation, floor_generation, live_chunks, fingerprint, language, source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at, request, floor_request, validators, recipe, given_meta, origin, written_by, token_name, written_at, session, version, accepted_sha256, superseded_by, superseded_request, superseded_at, expires_at, restorable_until) VALUES
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', NULL, 0, 0, NULL, NULL, NULL, 'file', NULL, NULL, '2026-11-24 19:19:12.43879+00', NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.duplicates (container_id, chunk_no, signature, original) VALUES
 	('museum', 0, '\x00', NULL),
 	('museum', 2, '\x00', 0);
 INSERT INTO public.embedding_cache (content_hash, space, vector, used_at) VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-24 03:21:44.965857+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-24 19:19:12.43879+00');
 INSERT INTO public.job_events (id, job_id, at, event, details) OVERRIDING SYSTEM VALUE VALUES
-	(1, 1, '2026-11-24 03:21:44.97682+00', 'queued', '{}'),
-	(2, 2, '2026-11-24 03:21:44.976999+00', 'queued', '{}');
+	(1, 1, '2026-11-24 19:19:12.445398+00', 'queued', '{}'),
+	(2, 2, '2026-11-24 19:19:12.445471+00', 'queued', '{}');
 INSERT INTO public.jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, state, waits_for, priority, rank, run_at, paused_since, attempts, max_attempts, claim_id, lease_owner, lease_expires, cancel_requested, progress_done, progress_total, progress_note, cause, warnings, principal, created_at, started_at, finished_at, result) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-24 03:21:44.965857+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 03:21:44.965857+00', NULL, '2026-11-24 03:21:44.965857+00', NULL),
-	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-24 03:21:44.965857+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL);
+	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-24 19:19:12.43879+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:19:12.43879+00', NULL, '2026-11-24 19:19:12.43879+00', NULL),
+	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-24 19:19:12.43879+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL);
 INSERT INTO public.keyword_stats (container_id, live_chunks, live_length, unmerged_writes, unmerged_rows, dead_chunks, languages) VALUES
 	('museum', 3, 13, 0, 0, 0, '{}');
 INSERT INTO public.pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual) VALUES
@@ -586,14 +610,14 @@ INSERT INTO public.signatures (container_id, chunk_no, bits) VALUES
 	('museum', 1, B'1111111111111111111111111111111111111111111111111111111111111111'),
 	('museum', 2, B'1111111111111111111111111111111111111111111111111111111111111111');
 INSERT INTO public.spaces (id, container_id, embedder, version, dims, state, created_at, collection_id, adapter_id, embedder_dims, retired_at, keep_until, shared) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL, NULL, NULL, NULL),
-	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL, NULL, NULL, NULL);
-INSERT INTO public.tokens (id, sha256, principal, name, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at) OVERRIDING SYSTEM VALUE VALUES
-	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-24 03:21:44.965857+00', NULL, NULL, NULL);
+	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, NULL, NULL, NULL),
+	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, NULL, NULL, NULL);
+INSERT INTO public.tokens (id, sha256, principal, name, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, needs_role) OVERRIDING SYSTEM VALUE VALUES
+	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, false);
 INSERT INTO public.unmerged_postings (container_id, term, block, chunk_nos, tfs, lens) VALUES
 	('museum', 'café', 2, '\x01000000', '\x01', '\x0300');
 INSERT INTO public.uploads (id, container_id, sha256, filename, mime, bytes, principal, created_at, bucket) VALUES
-	('19ff0b95-4058-46f8-9782-60f84f899b4e', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-24 03:21:44.965857+00', '');
+	('a07a2807-4ffd-4551-b943-7952e6edd3e9', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-24 19:19:12.43879+00', '');
 SELECT pg_catalog.setval('public.archives_id_seq', 1, true);
 SELECT pg_catalog.setval('public.audit_id_seq', 1, true);
 SELECT pg_catalog.setval('public.claim_ids', 1, false);
@@ -669,6 +693,10 @@ ALTER TABLE ONLY public.secrets
     ADD CONSTRAINT secrets_pkey PRIMARY KEY (name);
 ALTER TABLE ONLY public.signatures
     ADD CONSTRAINT signatures_pkey PRIMARY KEY (container_id, chunk_no);
+ALTER TABLE ONLY public.sources
+    ADD CONSTRAINT sources_container_id_root_key UNIQUE (container_id, root);
+ALTER TABLE ONLY public.sources
+    ADD CONSTRAINT sources_pkey PRIMARY KEY (container_id, id);
 ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.stores_over_capacity
@@ -692,8 +720,12 @@ CREATE UNIQUE INDEX chunks_chunk_no ON public.chunks USING btree (container_id, 
 CREATE INDEX chunks_document ON public.chunks USING btree (doc_id, generation) INCLUDE (container_id, chunk_no, id, windows, source_type, modality, page, page_end);
 CREATE INDEX chunks_id ON public.chunks USING btree (id);
 CREATE INDEX dedup_pending_first ON public.dedup_pending USING btree (container_id, first_chunk_no, id);
+CREATE INDEX documents_accepted ON public.documents USING btree (accepted_sha256) WHERE (accepted_sha256 IS NOT NULL);
+CREATE INDEX documents_expiry ON public.documents USING btree (expires_at) WHERE (expires_at IS NOT NULL);
 CREATE INDEX documents_parent ON public.documents USING btree (parent_id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX documents_superseded ON public.documents USING btree (superseded_by) WHERE (superseded_by IS NOT NULL);
 CREATE INDEX documents_uri ON public.documents USING btree (container_id, uri text_pattern_ops);
+CREATE INDEX documents_written ON public.documents USING btree (container_id, written_at DESC, id) WHERE (deleted_at IS NULL);
 CREATE INDEX drift_adapters_container ON public.drift_adapters USING btree (container_id, id);
 CREATE INDEX duplicates_original ON public.duplicates USING btree (container_id, original) WHERE (original IS NOT NULL);
 CREATE INDEX embed_usage_container ON public.embed_usage USING btree (container_id);
@@ -758,6 +790,8 @@ ALTER TABLE ONLY public.schedules
     ADD CONSTRAINT schedules_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.signatures
     ADD CONSTRAINT signatures_container_id_chunk_no_fkey FOREIGN KEY (container_id, chunk_no) REFERENCES public.chunks(container_id, chunk_no) ON DELETE CASCADE;
+ALTER TABLE ONLY public.sources
+    ADD CONSTRAINT sources_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_adapter_id_fkey FOREIGN KEY (adapter_id) REFERENCES public.drift_adapters(id) DEFERRABLE INITIALLY DEFERRED;
 ALTER TABLE ONLY public.spaces

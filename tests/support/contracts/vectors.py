@@ -179,6 +179,23 @@ class VectorIndexContract:
         with pytest.raises(Invalid):
             await index.delete(name, named("doc"), below=3, only=1)
 
+    async def test_delete_points_takes_exactly_the_points_with_these_ids(
+        self, index: VectorIndex
+    ) -> None:
+        name = await fresh(index, 2)
+        points = points_of(random_vectors(700, 2, seed=9))
+        await index.upsert(name, points)
+        doomed = [*points.ids[::2], PointId(named("absent"))]
+        await index.delete_points(name, doomed)
+        assert {one.id for one in await index.scroll(name, after=None, limit=800)} == set(
+            points.ids[1::2]
+        )
+        found = await index.search(name, points.vectors[0], 700)
+        assert sorted(found.chunk_nos.tolist()) == points.chunk_nos[1::2]
+        await index.delete_points(name, doomed)
+        await index.delete_points(name, [])
+        assert await index.count(name) == 350
+
     async def test_count_tells_documents_and_generations_apart(self, index: VectorIndex) -> None:
         name = await fresh(index, 2)
         await index.upsert(name, points_of(unit([[1, 0]] * 3), doc="a", generation=1))
@@ -248,6 +265,7 @@ class VectorIndexContract:
             with pytest.raises(NotFound, match=name):
                 await call
         assert await index.delete(name, named("doc")) == 0
+        await index.delete_points(name, [PointId(named("absent"))])
 
     async def test_vectors_of_other_dimensions_are_refused_with_both_numbers(
         self, index: VectorIndex

@@ -74,6 +74,10 @@ class Oracle:
             del self.points[point]
         return len(doomed)
 
+    def delete_points(self, ids: Sequence[PointId]) -> None:
+        for point in ids:
+            self.points.pop(point, None)
+
     def check(
         self, hits: VectorHits, query: Vector, k: int, allowed: Sequence[PointId] | None
     ) -> None:
@@ -111,13 +115,18 @@ class OracleDelete:
 
 
 @dataclass(frozen=True)
+class OracleDeletePoints:
+    ids: list[PointId]
+
+
+@dataclass(frozen=True)
 class OracleSearch:
     query: Vector
     k: int
     allowed: list[PointId] | None
 
 
-Step = OracleUpsert | OracleDelete | OracleSearch
+Step = OracleUpsert | OracleDelete | OracleDeletePoints | OracleSearch
 Row = tuple[PointId, UUID, int, int, list[int]]
 
 
@@ -138,6 +147,7 @@ UPSERTS = st.builds(
 DELETES = st.one_of(
     st.builds(OracleDelete, st.sampled_from(DOCS), st.none() | GENERATIONS, st.none()),
     st.builds(OracleDelete, st.sampled_from(DOCS), st.none(), GENERATIONS),
+    st.builds(OracleDeletePoints, st.lists(POINT_IDS, max_size=12)),
 )
 SEARCHES = st.builds(
     OracleSearch,
@@ -156,6 +166,9 @@ async def take_step(index: VectorIndex, name: str, oracle: Oracle, step: Step) -
         case OracleDelete(doc, below, only):
             expected = oracle.delete(doc, below, only)
             assert await index.delete(name, doc, below=below, only=only) == expected
+        case OracleDeletePoints(ids):
+            await index.delete_points(name, ids)
+            oracle.delete_points(ids)
         case OracleSearch(query, k, allowed):
             hits = await index.search(name, query, k, allowed=allowed)
             oracle.check(hits, query, k, allowed)

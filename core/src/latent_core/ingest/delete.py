@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
@@ -35,6 +35,16 @@ young for the first. What is still there then is a difference."""
 RECORDS_PER_DELETION: Final = 2000
 
 
+class ChunkPoints(NamedTuple):
+    """The points of a generated chunk."""
+
+    doc_id: UUID
+    generation: int
+    chunk: UUID
+    windows: int
+    """At most this many, in any collection."""
+
+
 class PurgePayload(BaseModel):
     """What a purge removes. It touches only the spaces that existed when it was enqueued: a container that is deleted
     and created again has other spaces, and its generations start again at 1."""
@@ -46,6 +56,10 @@ class PurgePayload(BaseModel):
     """Documents, each with the generation below which all are removed."""
     only: list[tuple[UUID, int]] = []
     """Single generations that never became live."""
+    chunks: list[ChunkPoints] = []
+    """Generated chunks: their points are deleted unless they have a row."""
+    job: JobId | None = None
+    """The job that writes ``chunks``: the purge waits for its end, and two leases more."""
     records: list[tuple[UUID, int]] = []
     """Corpora, each with a request number: records last seen by an earlier request are tombstoned first."""
     forget: bool = False
@@ -112,6 +126,39 @@ async def enqueue_purges(
     if twice:
         await enqueue(conn, job(last=True))
     return first
+
+
+async def enqueue_point_purges(
+    conn: Connection,
+    container_id: str,
+    chunks: Sequence[ChunkPoints],
+    *,
+    principal: str,
+    lease_seconds: float,
+    job: JobId | None = None,
+) -> None:
+    """Have the points of generated chunks of one document deleted, now and again after two leases; with ``job``, once,
+    when it is over."""
+    payload = PurgePayload(
+        spaces=[s.id for s in await containers.spaces(conn, container_id)],
+        chunks=list(chunks),
+        job=job,
+    ).model_dump(mode="json")
+    wait = LEASES_TO_WAIT * lease_seconds
+    for delay in [wait] if job is not None else [0.0, wait]:
+        await enqueue(
+            conn,
+            NewJob(
+                kind=JobKind.PURGE,
+                container_id=container_id,
+                doc_id=chunks[0].doc_id,
+                payload=payload,
+                priority=PRIORITY_LATER,
+                delay_seconds=delay,
+                max_attempts=20,
+                principal=principal,
+            ),
+        )
 
 
 async def enqueue_collection(conn: Connection, *, principal: str, delay_seconds: float) -> JobId:

@@ -15,9 +15,9 @@ from latent_core.db.blobs import blobs
 from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Space
 from latent_core.db.doctor import deletion_proofs
-from latent_core.db.documents import documents, pages
+from latent_core.db.documents import documents, generated_chunks, pages
 from latent_core.domain.errors import NotFound
-from latent_core.domain.ids import SHARED, Sha256
+from latent_core.domain.ids import SHARED, ChunkId, Sha256, point_id
 from latent_core.ingest.delete import PurgePayload
 from latent_core.ingest.stage import Checkpoint
 from latent_core.runtime.failpoint import failpoint
@@ -27,6 +27,7 @@ ROWS_PER_TRANSACTION: Final = 2000
 DOCUMENTS_PER_TRANSACTION: Final = 200
 """Chunks and pages are deleted with their documents."""
 BLOBS_PER_LOOK: Final = 1000
+POINTS_PER_DELETE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,37 @@ async def purge_points(
             if await pages.is_live(conn, doc_id, generation):
                 continue
         removed += await _delete(index, spaces, doc_id, checkpoint, only=generation)
+    if payload.chunks:
+        await _purge_chunks(db, index, container_id, payload, checkpoint)
     return removed
+
+
+async def _purge_chunks(
+    db: Database,
+    index: VectorIndex,
+    container_id: str,
+    payload: PurgePayload,
+    checkpoint: Checkpoint,
+) -> None:
+    """Delete the points of generated chunks without a row. Chunk ids are never used again, so none of them can appear
+    meanwhile."""
+    async with db.transaction() as conn:
+        spaces = await containers.spaces(conn, container_id)
+        if not {space.id for space in spaces} & set(payload.spaces):
+            return  # the container was deleted and created again
+        kept = await generated_chunks.existing(
+            conn, container_id, [ChunkId(one.chunk) for one in payload.chunks]
+        )
+    ids = [
+        point_id(one.chunk, one.generation, window)
+        for one in payload.chunks
+        if one.chunk not in kept
+        for window in range(one.windows)
+    ]
+    for collection in dict.fromkeys(space.collection() for space in spaces):
+        for start in range(0, len(ids), POINTS_PER_DELETE):
+            await checkpoint()
+            await index.delete_points(collection, ids[start : start + POINTS_PER_DELETE])
 
 
 async def count_points(

@@ -104,6 +104,10 @@ class VectorIndex(Protocol):
         """
         ...
 
+    async def delete_points(self, collection: str, ids: Sequence[PointId]) -> None:
+        """Delete the points with these ids; afterwards none is left. Does nothing without the collection."""
+        ...
+
     async def count(
         self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
     ) -> int:

@@ -24,6 +24,7 @@ from latent_core.domain.chunk import BlockType, DraftChunk, SourceType, keyword_
 from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreachable
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
+from latent_core.domain.vector_types import Matrix
 from latent_core.domain.versions import HANDLER, ending, recipe
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.password_seal import without_password
@@ -295,24 +296,10 @@ async def embed(
         if on_progress is not None and pieces:
             await on_progress(total * done // len(pieces), total)
 
-    failpoint("ingest.before_embedding")
-    refused_inputs = refused_inputs_of(ctx)
-    vectors = await deps.embedding.embed(
-        container.space,
-        pieces,
-        ctx.checkpoint,
-        report_embedded,
-        job_id=ctx.job.id,
-        refused_inputs=refused_inputs,
+    addressed, vectors = await embed_addressed(
+        ctx, deps, container, addressed, parts, report_embedded
     )
-    refused_inputs.check(others=sum(isinstance(piece, str) for piece in pieces))
-    counts, vectors = kept_of(refused_inputs, parts, vectors)
-    refused_inputs.check_texts(vectors=sum(counts))
-    addressed = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
-    await warn_of_skipped_images(ctx, refused_inputs, addressed)
-    await warn_of_refused_texts(ctx, refused_inputs, addressed, parts)
-    if (trouble := deps.embedding.new_trouble(container.space, ctx.job.id)) is not None:
-        await ctx.warn(Issue(code=IssueCode.UNAVAILABLE, message=trouble))
+    counts = [one.windows for one in addressed]
 
     async def store() -> None:
         failpoint("ingest.before_vectors")
@@ -326,6 +313,38 @@ async def embed(
     written: dict[int, list[int]] = {container.space.collection_id: counts}
     written |= await stage_dual_write(ctx, deps, container, addressed)
     return _apart(staged, written, container.space.collection_id), store
+
+
+async def embed_addressed(
+    ctx: JobContext,
+    deps: Deps,
+    container: Container,
+    addressed: Sequence[AddressedChunk],
+    parts: Sequence[list[Piece]],
+    on_progress: Callable[[int], Awaitable[None]],
+) -> tuple[list[AddressedChunk], Matrix]:
+    """The chunks with the number of their points in the live space, and the vectors; ``parts`` are their pieces. What
+    the embedder refuses has no point, and a warning."""
+    pieces = [piece for part in parts for piece in part]
+    failpoint("ingest.before_embedding")
+    refused_inputs = refused_inputs_of(ctx)
+    vectors = await deps.embedding.embed(
+        container.space,
+        pieces,
+        ctx.checkpoint,
+        on_progress,
+        job_id=ctx.job.id,
+        refused_inputs=refused_inputs,
+    )
+    refused_inputs.check(others=sum(isinstance(piece, str) for piece in pieces))
+    counts, vectors = kept_of(refused_inputs, parts, vectors)
+    refused_inputs.check_texts(vectors=sum(counts))
+    counted = [replace(one, windows=n) for one, n in zip(addressed, counts, strict=True)]
+    await warn_of_skipped_images(ctx, refused_inputs, counted)
+    await warn_of_refused_texts(ctx, refused_inputs, counted, parts)
+    if (trouble := deps.embedding.new_trouble(container.space, ctx.job.id)) is not None:
+        await ctx.warn(Issue(code=IssueCode.UNAVAILABLE, message=trouble))
+    return counted, vectors
 
 
 def _apart(

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from latent_core.db.connection import Connection
 from latent_core.db.doctor import deletion_proofs
+from latent_core.db.documents import generated_chunks
 from latent_core.db.transfer import archives
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.job import JobState
@@ -37,6 +38,8 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
     """
     payload = PurgePayload.model_validate(ctx.job.payload)
     stack, container_id, lease = deps.stack, ctx.job.container_id, deps.settings.lease_seconds
+    if await _waits_for_writer(ctx, deps, payload):
+        return
     await delete_records(
         stack.db,
         container_id,
@@ -83,6 +86,22 @@ async def purge(ctx: JobContext, deps: Deps) -> None:
 
     await ctx.transact(write)
     failpoint("purge.after_commit")
+
+
+async def _waits_for_writer(ctx: JobContext, deps: Deps, payload: PurgePayload) -> bool:
+    """Requeue the job, with all its attempts, while the job that writes its points may still do so."""
+    if payload.job is None:
+        return False
+    wait = LEASES_TO_WAIT * deps.settings.lease_seconds
+    async with deps.stack.db.transaction() as conn:
+        if not await generated_chunks.may_be_written_by(conn, payload.job, wait):
+            return False
+
+    async def write(conn: Connection) -> None:
+        await requeue_with(conn, ctx.job, payload.model_dump(mode="json"), delay_seconds=wait)
+
+    await ctx.transact(write)
+    return True
 
 
 async def _waits_for_records(ctx: JobContext, deps: Deps, payload: PurgePayload) -> bool:

@@ -26,6 +26,24 @@ WHERE p.doc_id = %(doc_id)s AND p.generation < %(below)s
   AND p.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
 """
 
+DELETE_SUMMARIES: Final = """
+DELETE FROM summaries s
+WHERE s.doc_id = %(doc_id)s AND s.generation < %(below)s
+  AND s.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
+"""
+
+DELETE_EXTRACTIONS: Final = """
+DELETE FROM page_extractions e
+WHERE e.doc_id = %(doc_id)s AND e.generation < %(below)s
+  AND e.generation IS DISTINCT FROM (SELECT live_generation FROM documents WHERE id = %(doc_id)s)
+"""
+
+# Not of a replaced one: the pages that did not change need no new answer.
+DELETE_ANSWERS: Final = """
+DELETE FROM model_answers a
+WHERE a.doc_id = %(doc_id)s AND EXISTS (SELECT 1 FROM documents d WHERE d.id = a.doc_id AND d.deleted_at IS NOT NULL)
+"""
+
 DELETE_REFS: Final = """
 DELETE FROM blob_refs r
 WHERE r.doc_id = %(doc_id)s AND r.generation < %(below)s
@@ -86,6 +104,8 @@ async def delete_dead(conn: Connection, doc_id: UUID, below: int) -> DeletedRows
     values = {"doc_id": doc_id, "below": below}
     row = await (await conn.execute(DELETE_CHUNKS, values)).fetchone()
     pages = (await conn.execute(DELETE_PAGES, values)).rowcount
+    for statement in (DELETE_SUMMARIES, DELETE_EXTRACTIONS, DELETE_ANSWERS):
+        await conn.execute(statement, values)
     refs = await (await conn.execute(DELETE_REFS, values)).fetchall()
     counted = row or {"chunks": 0, "postings": 0}
     return DeletedRows(

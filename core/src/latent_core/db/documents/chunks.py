@@ -19,12 +19,13 @@ from latent_core.db.conditions import FilterCondition
 from latent_core.db.connection import Connection
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.filters.model import CHUNK_META
+from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.ids import ChunkId, PointId, point_id
 
 COPY: Final = """
 COPY chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text, embed_text,
              page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
-             offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta)
+             offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, generated)
 FROM STDIN
 """
 
@@ -175,6 +176,8 @@ class NewChunkRow:
     provenance: dict[str, Any]
     signature: str
     """``latent_core.bm25.exact``; deleted with the row."""
+    generated: GeneratedKind | None = None
+    """None: read from the source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,6 +320,7 @@ def _copied(row: NewChunkRow) -> tuple[Any, ...]:
         row.length,
         orjson.dumps(row.provenance).decode(),
         orjson.dumps(draft.meta).decode(),
+        row.generated,
     )
 
 

@@ -75,7 +75,7 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
 LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
-  AND c.modality = 'text'
+  AND c.modality = 'text' AND c.generated IS NULL
 ORDER BY c.chunk_no
 """
 

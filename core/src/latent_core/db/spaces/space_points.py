@@ -86,6 +86,10 @@ UNRECORD: Final = (
     "DELETE FROM embedded WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(ids)s::uuid[])"
 )
 
+COLLECTIONS_OF: Final = """
+SELECT collection_id FROM embedded WHERE doc_id = %(doc_id)s AND generation = %(generation)s ORDER BY collection_id
+"""
+
 COUNT_POINTS: Final = """
 INSERT INTO point_counts (container_id, chunk_no, collection_id, windows)
 SELECT c.container_id, c.chunk_no, %(collection_id)s, w.windows
@@ -212,6 +216,12 @@ async def record(
             "mapped": mapped,
         }
         await conn.execute(RECORD, values)
+
+
+async def collections_of(conn: Connection, doc_id: UUID, generation: int) -> list[int]:
+    """The collections that are recorded to hold this generation."""
+    cursor = await conn.execute(COLLECTIONS_OF, {"doc_id": doc_id, "generation": generation})
+    return [row["collection_id"] for row in await cursor.fetchall()]
 
 
 async def unrecord(conn: Connection, collection_id: int, doc_ids: Iterable[UUID]) -> None:

@@ -44,7 +44,15 @@ logger = logging.getLogger(__name__)
 
 _LOCK_SECONDS: Final = 10.0
 _LOCK_POLL_SECONDS: Final = 0.02
-_WRITES: Final = frozenset({VectorOp.CREATE, VectorOp.DROP, VectorOp.UPSERT, VectorOp.DELETE})
+_WRITES: Final = frozenset(
+    {
+        VectorOp.CREATE,
+        VectorOp.DROP,
+        VectorOp.UPSERT,
+        VectorOp.DELETE,
+        VectorOp.DELETE_POINTS,
+    }
+)
 _CONSECUTIVE_READS: Final = 32
 """After this many reads a waiting write goes first, so that searches never starve writes."""
 _QUEUED_BYTES: Final = 128 * 1024 * 1024

@@ -187,6 +187,14 @@ class FlatCollection:
             self._table.remove(doomed)
         return len(chosen), len(self._table.chosen(doc_id, below, only))
 
+    def delete_points(self, ids: Sequence[bytes]) -> int:
+        """Delete the points with these ids; returns how many there were."""
+        doomed = [self._table.ids[row] for row in self._table.rows_of(ids).tolist()]
+        if doomed:
+            self._log.append(RecordKind.DELETE, len(doomed), [b"".join(doomed)])
+            self._table.remove(doomed)
+        return len(doomed)
+
     def count_of(self, doc_id: bytes | None, generation: int | None) -> int:
         return len(self._table.chosen(doc_id, only=generation))
 

@@ -165,6 +165,17 @@ class EdgeVectorIndex:
         except NotFound:
             return 0
 
+    async def delete_points(self, collection: str, ids: Sequence[PointId]) -> None:
+        logs: set[str] = set()
+        with suppress(NotFound):
+            for start in range(0, len(ids), _POINTS_PER_DELETE):
+                body = _ids(ids[start : start + _POINTS_PER_DELETE])
+                reply = await self._call(VectorOp.DELETE_POINTS, collection, body=body)
+                if reply.args["removed"]:
+                    logs.add(reply.args["log"])
+            if logs:
+                await self._sync(collection, logs)
+
     async def count(
         self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
     ) -> int:

@@ -52,6 +52,7 @@ class VectorOp(StrEnum):
     DROP = "drop"
     UPSERT = "upsert"
     DELETE = "delete"
+    DELETE_POINTS = "delete_points"
 
 
 class Fault(StrEnum):

@@ -81,6 +81,15 @@ def _delete(store: Store, request: VectorRequest) -> Answer:
     return {"before": before, "left": left, "log": collection.log}, b""
 
 
+def _delete_points(store: Store, request: VectorRequest) -> Answer:
+    """Body: ids. Answer: how many of them existed, and the log that the caller syncs."""
+    collection = store.get(request.collection)
+    store.require_space(part=4)
+    removed = collection.delete_points(cut(request.body))
+    store.after_write(request.collection)
+    return {"removed": removed, "log": collection.log}, b""
+
+
 def _count(store: Store, request: VectorRequest) -> Answer:
     collection = store.get(request.collection)
     return {"count": collection.count_of(request.body or None, request.args["generation"])}, b""
@@ -103,6 +112,7 @@ _HANDLERS: Final[dict[VectorOp, Callable[[Store, VectorRequest], Answer]]] = {
     VectorOp.SEARCH: _search,
     VectorOp.VECTORS: _vectors,
     VectorOp.DELETE: _delete,
+    VectorOp.DELETE_POINTS: _delete_points,
     VectorOp.COUNT: _count,
     VectorOp.SCROLL: _scroll,
 }

@@ -160,6 +160,15 @@ class Shard:
             self.deleted += len(points)
         return before, self.count(chosen) if before else 0
 
+    def delete_points(self, ids: Sequence[bytes]) -> int:
+        """Delete the points with these ids; returns how many there were."""
+        points = self._shard.retrieve(_hex(ids), False, False)
+        if points:
+            self._shard.update(UpdateOperation.delete_points([point.id for point in points]))
+            self._note_changes(len(points))
+            self.deleted += len(points)
+        return len(points)
+
     def count_of(self, doc_id: bytes | None, generation: int | None) -> int:
         return self.count(_chosen(doc_id, only=generation))
 

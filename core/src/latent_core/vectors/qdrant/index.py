@@ -160,6 +160,17 @@ class QdrantVectorIndex:
             return 0
         return counted
 
+    async def delete_points(self, collection: str, ids: Sequence[PointId]) -> None:
+        try:
+            limits = await self._collections.limits(collection)
+            size = capped(_POINTS_PER_REQUEST, limits.condition)
+            for start in range(0, len(ids), size):
+                chosen = filter_of(collection, ids=ids[start : start + size])
+                if await self._count(collection, chosen):
+                    await self._delete(collection, chosen)
+        except NotFound:
+            return
+
     async def count(
         self, collection: str, *, doc_id: UUID | None = None, generation: int | None = None
     ) -> int:

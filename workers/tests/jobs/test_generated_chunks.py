@@ -1,0 +1,279 @@
+"""Generated chunks are appended, replaced and dropped; the chunks of the source never change by it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+
+from latent_core.db import containers
+from latent_core.db.connection import Connection, Database
+from latent_core.db.documents import page_extractions, summaries
+from latent_core.db.documents.page_extractions import ExtractionMaker, NewPageExtraction
+from latent_core.db.documents.summaries import NewSummary
+from latent_core.domain.generated import GeneratedBy, GeneratedKind
+from latent_core.domain.job import JobKind, NewJob
+from latent_core.ingest.delete import delete_documents
+from latent_core.ingest.generated import PurgeTerms, drop
+from latent_core.queue import clock
+from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue
+from latent_core.queue.finish import finish
+from latent_core.queue.lease import HeldClaim
+from latent_workers.ingest.generated import GeneratedText, append_generated
+from tests.support.harness.worker_harness import (
+    CONTAINER,
+    LEASE_SECONDS,
+    WorkerHarness,
+    open_harness,
+)
+from tests.support.queue import sql
+
+NOW: Final = datetime(2026, 11, 24, tzinfo=UTC)
+TERMS: Final = PurgeTerms("local:you", LEASE_SECONDS)
+ORIGINALS: Final = """
+SELECT c.*, c.xmin::text AS written_by_transaction FROM chunks c WHERE c.generated IS NULL ORDER BY c.chunk_no
+"""
+GENERATED: Final = """
+SELECT c.text, c.generated, c.page, c.position, c.provenance, c.chunk_no, c.meta FROM chunks c
+WHERE c.generated IS NOT NULL ORDER BY c.position
+"""
+GUIDE: Final = b"PKCE protects the exchange of codes.\n\nTokens expire after an hour."
+
+
+@pytest.fixture
+async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHarness]:
+    async with open_harness(database, tmp_path) as opened:
+        yield opened
+
+
+def by(kind: GeneratedKind, model: str = "lab/reader", prompt: str = "1") -> GeneratedBy:
+    return GeneratedBy(kind=kind, model=model, prompt_version=prompt, created_at=NOW)
+
+
+async def job_of(harness: WorkerHarness, doc_id: UUID) -> JobContext:
+    """A running job of any kind: what it appends does not depend on its kind."""
+    async with harness.stack.db.transaction() as conn:
+        await enqueue(conn, NewJob(JobKind.RENDER, CONTAINER, doc_id, priority=1000))
+    job = await harness.claim(JobKind.RENDER)
+    assert job is not None
+    held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
+    return JobContext(harness.stack.db, held)
+
+
+async def end(ctx: JobContext) -> None:
+    async def write(conn: Connection) -> None:
+        await finish(conn, ctx.job)
+
+    await ctx.transact(write, last=True)
+
+
+async def generate(
+    harness: WorkerHarness,
+    doc_id: UUID,
+    texts: Sequence[GeneratedText],
+    *,
+    kind: GeneratedKind = GeneratedKind.PAGE,
+    pages: Sequence[int] | None = None,
+    generation: int = 1,
+    ends: bool = True,
+    **more: Any,
+) -> bool:
+    ctx = await job_of(harness, doc_id)
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    more.setdefault("by", by(kind))
+    done = await append_generated(
+        ctx, harness.deps, container, doc_id, generation, kind, pages, texts, **more
+    )
+    if ends:
+        await end(ctx)
+    return done
+
+
+async def generated(harness: WorkerHarness) -> list[dict[str, Any]]:
+    return await sql(harness.stack.db, GENERATED)
+
+
+async def found(harness: WorkerHarness, word: str) -> list[int]:
+    """chunk_nos by keyword, among the live ones."""
+    hits = await harness.stack.keywords.search(CONTAINER, [word], 20, timeout_seconds=10)
+    return hits.chunk_nos.tolist()
+
+
+async def clean(harness: WorkerHarness) -> None:
+    await harness.settle()
+    report = await harness.examine()
+    assert report.clean, report
+
+
+async def test_generated_chunks_are_found_and_marked_and_the_source_is_untouched(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    before = await sql(harness.stack.db, ORIGINALS)
+    texts = [
+        GeneratedText("A diagram of the handshake.", 2),
+        GeneratedText("The verifier is hashed.", 1, keywords="sha256 challenge"),
+    ]
+    assert await generate(harness, doc, texts)
+
+    rows = await generated(harness)
+    assert [(row["text"], row["page"]) for row in rows] == [
+        ("The verifier is hashed.", 1),
+        ("A diagram of the handshake.", 2),
+    ]
+    assert rows[0]["position"] == 10_001_000
+    assert rows[0]["provenance"]["generated"] == {
+        "kind": "page",
+        "model": "lab/reader",
+        "prompt_version": "1",
+        "created_at": "2026-11-24T00:00:00Z",
+    }
+    assert await found(harness, "handshak") == [rows[1]["chunk_no"]]
+    assert await found(harness, "sha256") == [rows[0]["chunk_no"]]
+    assert await sql(harness.stack.db, ORIGINALS) == before
+    await clean(harness)
+
+
+async def test_equal_texts_keep_their_rows_and_are_not_embedded_again(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    first = [GeneratedText("The verifier is hashed.", 1), GeneratedText("A diagram.", 2)]
+    await generate(harness, doc, first)
+    before, embedded = await generated(harness), harness.embedder.texts
+    second = [first[0], GeneratedText("A table of expiry times.", 2)]
+    assert await generate(harness, doc, second, by=by(GeneratedKind.PAGE, prompt="2"))
+
+    after = await generated(harness)
+    assert after[0]["chunk_no"] == before[0]["chunk_no"]
+    assert after[1]["chunk_no"] > before[1]["chunk_no"]
+    assert [row["provenance"]["generated"]["prompt_version"] for row in after] == ["2", "2"]
+    assert harness.embedder.texts == embedded + 1
+    assert await found(harness, "diagram") == []
+    await clean(harness)
+    assert await harness.stack.vectors.count((await space(harness)).collection()) == 3
+
+
+async def space(harness: WorkerHarness) -> containers.Space:
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    return container.space
+
+
+async def test_only_the_named_pages_and_the_kind_are_replaced(harness: WorkerHarness) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    await generate(harness, doc, [GeneratedText(f"Page {n} of it.", n) for n in (1, 2, 3)])
+    await generate(
+        harness, doc, [GeneratedText("All of it.")], kind=GeneratedKind.SUMMARY, pages=None
+    )
+    await generate(harness, doc, [GeneratedText("Second thoughts.", 2)], pages=[2, 3])
+    assert [row["text"] for row in await generated(harness)] == [
+        "Page 1 of it.",
+        "Second thoughts.",
+        "All of it.",
+    ]
+    await clean(harness)
+
+
+async def test_nothing_is_appended_to_a_generation_that_is_not_live(harness: WorkerHarness) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    written = []
+
+    async def also(_conn: Connection) -> None:
+        written.append(True)
+
+    texts = [GeneratedText("The verifier is hashed.", 1)]
+    assert not await generate(harness, doc, texts, generation=7, also=also)
+    async with harness.stack.db.transaction() as conn:
+        await delete_documents(
+            conn, CONTAINER, [doc], principal="local:you", lease_seconds=LEASE_SECONDS
+        )
+    assert not await generate(harness, doc, texts, also=also)
+    assert not written
+    await clean(harness)
+
+
+async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_their_chunks(
+    harness: WorkerHarness,
+) -> None:
+    doc, other = await harness.add("guide.txt", GUIDE), await harness.add("b.txt", b"Other.")
+    await harness.work()
+    await sql(
+        harness.stack.db,
+        "INSERT INTO pages (doc_id, generation, page) VALUES (%(id)s, 1, 2)",
+        id=doc,
+    )
+    before = await sql(harness.stack.db, ORIGINALS)
+    maker = ExtractionMaker("lab/reader", "1", "1")
+
+    async def save(conn: Connection) -> None:
+        common = {"model": "lab/reader", "prompt_version": "1", "doc_id": doc, "generation": 1}
+        assert await summaries.save(
+            conn,
+            NewSummary(
+                state="done",
+                text="All of it.",
+                front_matter={"key_topics": ["pkce"]},
+                input_hash="i",
+                input_tokens=10,
+                cost=0.5,
+                **common,
+            ),
+        )
+        for page, state in ((1, "done"), (2, "failed")):
+            await page_extractions.save(
+                conn,
+                NewPageExtraction(
+                    page=page,
+                    state=state,
+                    version="1",
+                    page_hash="p",
+                    extraction={"summary": "s"} if state == "done" else None,
+                    cause=None if state == "done" else {"code": "POLICY", "message": "no JSON"},
+                    raw=None if state == "done" else "Sorry",
+                    output_tokens=3,
+                    **common,
+                ),
+            )
+
+    await generate(harness, doc, [GeneratedText("The verifier is hashed.", 1)], also=save)
+    async with harness.stack.db.transaction() as conn:
+        summary = (await summaries.of_documents(conn, [doc, other]))[doc]
+        pages = await page_extractions.of_document(conn, doc)
+        of_summaries = await summaries.counts(conn, CONTAINER)
+        of_pages = await page_extractions.counts_of_container(conn, CONTAINER, maker)
+        newer = await page_extractions.counts(
+            conn, CONTAINER, ExtractionMaker("lab/reader", "2", "1"), [doc]
+        )
+    assert (summary.front_matter, summary.text) == ({"key_topics": ["pkce"]}, "All of it.")
+    assert [(n, one.state, one.raw) for n, one in pages.items()] == [
+        (1, "done", None),
+        (2, "failed", "Sorry"),
+    ]
+    assert (of_summaries.total, of_summaries.done, of_summaries.unprocessed) == (2, 1, 1)
+    assert (of_pages.total, of_pages.unprocessed) == (3, 1)  # one of the other document
+    assert (of_pages.done, of_pages.failed, of_pages.stale) == (1, 1, 0)
+    assert of_pages.output_tokens == 6
+    assert newer[doc].stale == 2
+
+    async with harness.stack.db.transaction() as conn:
+        dropped = await drop(conn, CONTAINER, GeneratedKind.PAGE, None, TERMS)
+        assert (dropped.documents, dropped.chunks, dropped.rows, dropped.last) == (1, 1, 2, None)
+        assert (await drop(conn, CONTAINER, GeneratedKind.SUMMARY, [other], TERMS)).documents == 0
+        assert (await drop(conn, CONTAINER, GeneratedKind.SUMMARY, [doc], TERMS)).rows == 1
+        assert await page_extractions.of_document(conn, doc) == {}
+    assert await generated(harness) == []
+    assert await sql(harness.stack.db, ORIGINALS) == before
+    await clean(harness)
