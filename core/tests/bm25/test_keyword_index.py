@@ -18,6 +18,7 @@ from latent_core.bm25.bm25 import PostgresKeywordIndex
 from latent_core.bm25.compaction import CompactionRules, compact
 from latent_core.bm25.packing import ChunkTerms
 from latent_core.bm25.port import KeywordHits
+from latent_core.bm25.summary_terms import of_summary
 from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut, TooLarge
 from tests.support.oracles.naive_bm25 import NaiveBM25
@@ -379,3 +380,35 @@ async def test_each_container_is_searched_for_its_own_terms(database: Database) 
     first, second = await answers.best("own-terms-a", 5), await answers.best("own-terms-b", 5)
     assert [use.term for use in first.terms] == ["oak"]
     assert [(use.term, use.df) for use in second.terms] == [("elm", 1), ("absent", 0)]
+
+
+async def test_summaries_have_statistics_of_their_own_and_change_none_of_the_originals(
+    database: Database,
+) -> None:
+    def summary(chunk_no: int, text: str) -> ChunkTerms:
+        analysed = of_summary(analyse(text, "simple"))
+        return ChunkTerms(chunk_no, analysed.length, analysed.tfs)
+
+    texts = {1: "oak oak elm", 2: "elm ash", 3: "ash ash ash ash oak"}
+    written = {11: "oak elm elm beech", 12: "oak"}
+    originals = [chunk(no, text) for no, text in texts.items()]
+    await publish(database, originals, "with-summaries")
+    await publish(database, [summary(no, text) for no, text in written.items()], "with-summaries")
+    dead = summary(13, "oak oak")
+    await publish(database, [dead], "with-summaries")
+    await mark_dead(database, [dead], "with-summaries")
+
+    index, query = PostgresKeywordIndex(database), ["oak", "elm", "=oak"]
+    for _ in range(2):  # merged or not
+        answers = await index.read({"with-summaries": query}, timeout_seconds=TIMEOUT)
+        of_summaries = await index.read(
+            {"with-summaries": query, "without": query}, timeout_seconds=TIMEOUT, of_summaries=True
+        )
+        assert_same(await answers.best("with-summaries", 9), NaiveBM25(originals).search(query, 9))
+        own = NaiveBM25(chunk(no, text) for no, text in written.items())
+        hits = await of_summaries.best("with-summaries", 9)
+        assert_same(hits, own.search(["oak", "elm"], 9))
+        assert [use.term for use in hits.words] == ["~oak", "~elm"], "names are not of summaries"
+        assert sorted(of_summaries.summaries("with-summaries").tolist()) == [11, 12]
+        assert not len(of_summaries.summaries("without"))
+        await compact(database, "with-summaries", go_on, EAGER)

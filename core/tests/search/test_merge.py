@@ -55,6 +55,19 @@ def test_one_container_is_fused_as_before() -> None:
     assert fused([alone])[0].score == pytest.approx((1 / 61 + 1 / 62) / (2 / 61))
 
 
+@pytest.mark.parametrize("method", list(FusionMethod))
+def test_a_container_without_summaries_loses_nothing_to_one_whose_summaries_do_not_match(
+    method: FusionMethod,
+) -> None:
+    with_channel = Fusion(method=method, weights={"summaries": 0.5})
+    summarised = retrieved(
+        "a", with_channel, bm25={1: 9.0, 2: 2.0}, vector={1: 0.9, 2: 0.3}, summaries={2: 0.1}
+    )
+    plain = retrieved("b", Fusion(method=method), bm25={1: 9.0}, vector={1: 0.9})
+    scores = {(c.container_id, c.chunk_no): c.score for c in fused([summarised, plain])}
+    assert scores["b", 1] == pytest.approx(scores["a", 1], rel=0.02), "the same texts"
+
+
 def test_each_container_keeps_its_weights() -> None:
     foreign = Fusion(weights={"vector": 0.01})
     words = retrieved("foreign", foreign, bm25={1: 9.0}, vector={2: 0.9})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 
-from latent_core.bm25.packing import PackedPostings, as_one_term
+from latent_core.bm25.packing import PackedPostings, Postings, as_one_term
 from latent_core.bm25.port import NO_GROUPS, KeywordHits
 from latent_core.bm25.scoring import (
     KeywordStatistics,
@@ -24,6 +24,7 @@ from latent_core.bm25.scoring import (
     score,
     statistics,
 )
+from latent_core.bm25.summary_terms import EVERY, summary_groups, summary_query
 from latent_core.db.connection import Database
 from latent_core.domain.errors import TimedOut
 
@@ -58,16 +59,22 @@ class PostgresKeywordIndex:
         *,
         timeout_seconds: float,
         as_one: Mapping[str, Sequence[str]] = NO_GROUPS,
+        of_summaries: bool = False,
     ) -> ReadPostings:
+        if of_summaries:
+            queries = {one: summary_query(terms) for one, terms in queries.items()}
+            as_one = summary_groups(as_one)
         try:
             # Past the deadline psycopg cancels the statement on the server, too.
             async with asyncio.timeout(timeout_seconds):
                 terms = list(dict.fromkeys(term for query in queries.values() for term in query))
-                in_index = dict.fromkeys(chain(terms, *as_one.values()))
+                in_index = dict.fromkeys(chain([EVERY], terms, *as_one.values()))
                 snapshots = await self._snapshots(list(queries), list(in_index))
                 if sum(one.postings for one in snapshots.values()) <= INLINE_POSTINGS:
-                    return _postings(snapshots, terms, queries, as_one)
-                return await asyncio.to_thread(_postings, snapshots, terms, queries, as_one)
+                    return _postings(snapshots, terms, queries, as_one, of_summaries)
+                return await asyncio.to_thread(
+                    _postings, snapshots, terms, queries, as_one, of_summaries
+                )
         except TimeoutError as exc:
             raise TimedOut(
                 f"the keyword search in {', '.join(queries)} took longer than {timeout_seconds:g} s"
@@ -108,6 +115,8 @@ class ReadPostings:
     queries: Mapping[str, Sequence[str]]
     own: Mapping[str, KeywordStatistics]
     together: KeywordStatistics
+    of_summary: Mapping[str, Postings]
+    """One posting for each summary of a container that has any."""
     scored: dict[str, ScoredChunks] = field(default_factory=dict)
 
     @property
@@ -120,6 +129,10 @@ class ReadPostings:
         if len(self.live[container_id].found) <= INLINE_POSTINGS:
             return self._best(container_id, k, allowed)
         return await asyncio.to_thread(self._best, container_id, k, allowed)
+
+    def summaries(self, container_id: str) -> NDArray[np.int64]:
+        held = self.of_summary.get(container_id)
+        return np.empty(0, np.int64) if held is None else held.chunk_nos.astype(np.int64)
 
     def _best(self, container_id: str, k: int, allowed: NDArray[np.uint32] | None) -> KeywordHits:
         scored = self.scored.get(container_id)
@@ -135,7 +148,17 @@ def _postings(
     terms: Sequence[str],
     queries: Mapping[str, Sequence[str]],
     as_one: Mapping[str, Sequence[str]],
+    of_summaries: bool,
 ) -> ReadPostings:
+    of_summary = {
+        one: live_postings(snapshot, [EVERY]).found
+        for one, snapshot in snapshots.items()
+        if EVERY in snapshot.rows
+    }
+    snapshots = {
+        one: _counting(snapshot, of_summary.get(one), of_summaries)
+        for one, snapshot in snapshots.items()
+    }
     if as_one:
         snapshots = {one: _grouped(snapshot, as_one) for one, snapshot in snapshots.items()}
     live = {
@@ -145,7 +168,18 @@ def _postings(
     }
     own = {one: statistics([(snapshots[one], live[one])]) for one in live}
     together = statistics([(snapshots[one], live[one]) for one in live]) if len(own) > 1 else None
-    return ReadPostings(live, queries, own, together or next(iter(own.values()), NO_STATISTICS))
+    together = together or next(iter(own.values()), NO_STATISTICS)
+    return ReadPostings(live, queries, own, together, of_summary)
+
+
+def _counting(snapshot: Snapshot, of_summary: Postings | None, of_summaries: bool) -> Snapshot:
+    """With the number and length of the summaries only, or of all other chunks."""
+    if of_summary is None:
+        return replace(snapshot, live_chunks=0, live_length=0) if of_summaries else snapshot
+    chunks, length = len(of_summary), int(of_summary.lens.sum(dtype=np.int64))
+    if not of_summaries:
+        chunks, length = snapshot.live_chunks - chunks, snapshot.live_length - length
+    return replace(snapshot, live_chunks=max(chunks, 0), live_length=max(length, 0))
 
 
 def _grouped(snapshot: Snapshot, as_one: Mapping[str, Sequence[str]]) -> Snapshot:

@@ -69,6 +69,10 @@ class KeywordAnswers(Protocol):
         """The best ``k`` chunks of a container by its own statistics, only among ``allowed`` if given."""
         ...
 
+    def summaries(self, container_id: str) -> NDArray[np.int64]:
+        """The chunk_nos of the summaries of a container."""
+        ...
+
 
 class KeywordIndex(Protocol):
     async def read(
@@ -77,11 +81,13 @@ class KeywordIndex(Protocol):
         *,
         timeout_seconds: float,
         as_one: Mapping[str, Sequence[str]] = NO_GROUPS,
+        of_summaries: bool = False,
     ) -> KeywordAnswers:
         """Read what the chunks with any of these terms score; ``queries`` maps each container to its terms.
 
         ``as_one`` maps a term of the queries to terms of the index that count as it: a chunk with several of them has it
-        several times. A repeated term counts repeatedly. No terms, or an unknown container: no hits. Raises ``TimedOut`` after the
+        several times. A repeated term counts repeatedly. No terms, or an unknown container: no hits. Without
+        ``of_summaries`` no summary has or counts anything, with it nothing else does. Raises ``TimedOut`` after the
         deadline and ``Unavailable`` without the store.
         """
         ...

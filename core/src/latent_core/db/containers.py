@@ -84,6 +84,8 @@ class Container:
     """Terms per live chunk."""
     is_empty: bool = False
     """It holds no live chunk."""
+    has_summaries: bool = False
+    """It may hold summaries, deleted ones perhaps."""
 
 
 INSERT: Final = """
@@ -114,7 +116,9 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
        (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
-       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty
+       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty,
+       (EXISTS (SELECT FROM postings p WHERE p.container_id = c.id AND p.term = '~')
+        OR EXISTS (SELECT FROM unmerged_postings p WHERE p.container_id = c.id AND p.term = '~')) AS has_summaries
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL AND c.id = ANY(%(ids)s)
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -130,7 +134,9 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        ARRAY(SELECT l.language FROM container_languages l WHERE l.container_id = c.id ORDER BY l.language) AS languages,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
        (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
-       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty
+       (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty,
+       (EXISTS (SELECT FROM postings p WHERE p.container_id = c.id AND p.term = '~')
+        OR EXISTS (SELECT FROM unmerged_postings p WHERE p.container_id = c.id AND p.term = '~')) AS has_summaries
 FROM containers c JOIN spaces s ON s.id = c.live_space
 WHERE c.deleted_at IS NULL
   AND (%(named)s::text[] IS NULL OR c.manifest #> '{acl,roles,owner}' ?| %(named)s::text[]
@@ -410,6 +416,7 @@ def _container(row: dict[str, Any]) -> Container:
         chunks_by_language=row["chunks_by_language"] or {},
         average_length=row["average_length"] or 0.0,
         is_empty=bool(row["is_empty"]),
+        has_summaries=row["has_summaries"],
         bucket=row["bucket"],
     )
 

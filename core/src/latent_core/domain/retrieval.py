@@ -14,7 +14,7 @@ from typing import Annotated, Final, cast
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, field_validator
 from pydantic_core import CoreSchema
 
-CHANNELS: Final = ("bm25", "vector", "exact")
+CHANNELS: Final = ("bm25", "vector", "exact", "summaries")
 """Channels that find candidates; each can have a weight."""
 
 

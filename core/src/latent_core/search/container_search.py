@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,16 +31,27 @@ from latent_core.search.exact import Match, Matcher, Matches
 from latent_core.search.fuse import RankedList
 from latent_core.search.keywords import QueryKeywords
 from latent_core.search.live_join import LiveJoin
-from latent_core.search.plan import BM25, EXACT, ContainerPlan, SearchPlan
+from latent_core.search.plan import (
+    BM25,
+    EXACT,
+    SUMMARIES,
+    VECTOR,
+    ContainerPlan,
+    SearchPlan,
+    is_foreign,
+)
 from latent_core.search.readable import SearchStores
 from latent_core.search.relevance import CosineScale, WordScale
 from latent_core.search.rounds import (
+    NO_CHUNKS,
     ChannelCandidates,
     Round,
     SearchScope,
+    VectorCandidates,
     bm25_channel,
     vector_channel,
 )
+from latent_core.search.summaries import for_documents, summary_candidates
 from latent_core.search.time_budget import ContainerBudget
 from latent_core.vectors.port import NO_COLLECTION
 from latent_core.wire.search import ContainerStatus
@@ -110,6 +122,7 @@ class ContainerSearch:
             stores.exact,
         )
         self._round = Round()
+        self._nearest_by_depth: dict[int, asyncio.Task[VectorCandidates]] = {}
         self.result = ContainerCandidates(
             part,
             path_like=plan.matcher.query.path_like if plan.matcher else None,
@@ -161,6 +174,7 @@ class ContainerSearch:
             )
             return False
         self._keywords.renew(self._part.container.id)
+        self._nearest_by_depth.clear()
         self._round = self._round.again()
         self.result.status.exhausted = False
         return True
@@ -204,7 +218,8 @@ class ContainerSearch:
         live = this.live
         self.result.documents = live
         self.result.terms = self._keywords.words.in_texts(self._part.container.id)
-        self.result.lists = {name: _live_only(c, live) for name, c in this.found.items()}
+        lists = {name: _live_only(c, live) for name, c in this.found.items()}
+        self.result.lists = for_documents(lists, live, self._part.fusion)
         words = this.found.get(BM25)
         self.result.words = words.words if words is not None else None
         self.result.ends = {
@@ -315,8 +330,10 @@ class ContainerSearch:
                 scope.allowed,
                 self._budget.channels.remaining(),
             )
+        elif name == SUMMARIES:
+            search = self._summaries(depth, scope.allowed)
         else:
-            search = self._vector(depth, scope.allowed)
+            search = self._originals(depth, scope.allowed)
         return await self._guarded(name, search)
 
     def _matching(self) -> ChannelCandidates:
@@ -339,11 +356,50 @@ class ContainerSearch:
             exhausted=True,
         )
 
-    async def _vector(self, depth: int, allowed: AllowedChunks | None) -> ChannelCandidates:
+    async def _originals(self, depth: int, allowed: AllowedChunks | None) -> ChannelCandidates:
+        return (await self._nearest(depth, allowed)).originals
+
+    async def _summaries(self, depth: int, allowed: AllowedChunks | None) -> ChannelCandidates:
+        """By the answer of the vector engine to the vector channel, if that has one, and by keywords."""
+        container = self._part.container
+        near: ChannelCandidates | None = None
+        scale: CosineScale | None = None
+        by_words = BM25 in self._part.channels and is_foreign(container)
+        if VECTOR in self._part.channels and not by_words:
+            with suppress(LatentError, TimeoutError):  # reported by the vector channel
+                near = (await self._nearest(depth, allowed)).summaries
+                scale = await self._stores.cosine_scales.of(container)
+        words = await self._keywords.best_summaries(
+            container.id, depth, self._budget.channels.remaining()
+        )
+        return summary_candidates(near, words, depth, scale)
+
+    async def _nearest(self, depth: int, allowed: AllowedChunks | None) -> VectorCandidates:
+        """One search of the vector engine for the vector channel and that of summaries, if both are searched."""
+        if SUMMARIES not in self._part.channels:
+            return await self._search_vectors(depth, allowed)
+        task = self._nearest_by_depth.get(depth)
+        if task is None:
+            task = asyncio.create_task(self._search_in_time(depth, allowed))
+            # Both channels may have given up before it fails.
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._nearest_by_depth[depth] = task
+        return await asyncio.shield(task)
+
+    async def _search_in_time(self, depth: int, allowed: AllowedChunks | None) -> VectorCandidates:
+        async with self._budget.channels.limit():
+            return await self._search_vectors(depth, allowed)
+
+    async def _search_vectors(self, depth: int, allowed: AllowedChunks | None) -> VectorCandidates:
         container, index = self._part.container, self._stores.vectors
         vector = await self._vectors.of(container)
+        summaries = NO_CHUNKS
+        if container.has_summaries:
+            summaries = await self._keywords.summaries(
+                container.id, self._budget.channels.remaining()
+            )
         return await self._stores.breakers.of("qdrant").run(
-            lambda _: vector_channel(index, container, vector, depth, allowed),
+            lambda _: vector_channel(index, container, vector, depth, allowed, summaries),
             self._budget.channels,
             self._plan,
             lambda _: index.count(NO_COLLECTION),

@@ -9,12 +9,12 @@ from latent_core.domain.manifest.model import Fusion, FusionMethod
 from latent_core.search.constraints import PROSE_WORDS, has_quotes, quoted
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.merge import merged
-from latent_core.search.plan import BM25, EXACT, VECTOR, ContainerPlan, SearchPlan
+from latent_core.search.plan import BM25, EXACT, SUMMARIES, VECTOR, ContainerPlan, SearchPlan
 from latent_core.search.ranking import SearchOrder
 from latent_core.search.shares import influence
 from latent_core.wire.search import Diagnostics, Hit, StageScore
 
-CHANNELS = (BM25, VECTOR, EXACT)
+CHANNELS = (BM25, VECTOR, EXACT, SUMMARIES)
 SHOWN = 50
 """Candidates that the diagnostics list per channel and container."""
 
@@ -82,6 +82,7 @@ WORDS = {
     BM25: "words (BM25)",
     VECTOR: "meaning (vectors)",
     EXACT: "exact terms, expressions or paths",
+    SUMMARIES: "summaries",
 }
 
 

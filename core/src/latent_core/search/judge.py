@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from latent_core.runtime.tasks import all_or_first_failure
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.cosine_scales import CosineScales
 from latent_core.search.fuse import RankedList
-from latent_core.search.plan import BM25, EXACT, VECTOR, is_foreign
+from latent_core.search.plan import BM25, EXACT, SUMMARIES, VECTOR, is_foreign
 from latent_core.search.ranking import RankedCandidate
 from latent_core.search.relevance import CosineScale, WordScale, relevance
 
@@ -36,6 +36,9 @@ class RelevanceJudge:
     score_end: float
     word_scale: WordScale | None
     """None when words do not count."""
+    summaries: Mapping[int, float] = field(default_factory=dict)
+    """The relevance of the summary of each candidate that stands for its document."""
+    summary_end: float = 0.0
     is_exact: bool = False
     """The query has nothing but terms, expressions or a path that every hit has."""
 
@@ -53,7 +56,15 @@ class RelevanceJudge:
             scores, end = self.scores, self.score_end
             strength = self.word_scale.strength(np.array([scores.get(n, end) for n in chunk_nos]))
         judged = relevance(nearness, strength)
-        return [None] * len(chunk_nos) if judged is None else judged.round(DIGITS).tolist()
+        if judged is None:
+            return [None] * len(chunk_nos)
+        if self.summaries:
+            judged = np.maximum(judged, [self._of_summary(n) for n in chunk_nos])
+        found: list[float] = judged.round(DIGITS).tolist()
+        return found
+
+    def _of_summary(self, chunk_no: int) -> float:
+        return self.summaries.get(chunk_no, self.summary_end if chunk_no == BEYOND else 0.0)
 
     def nothing_beyond_reaches(self, min_relevance: float) -> bool:
         """Whether all candidates that the lists do not have yet are below."""
@@ -143,6 +154,8 @@ async def _judge_of(scales: CosineScales, retrieved: ContainerCandidates) -> Rel
         scores=_scores(lists.get(BM25)),
         score_end=retrieved.ends.get(BM25, 0.0),
         word_scale=retrieved.words if BM25 in lists else None,
+        summaries=_scores(lists.get(SUMMARIES)),
+        summary_end=retrieved.ends.get(SUMMARIES, 0.0),
         is_exact=plan.channels == (EXACT,),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass
 from math import inf
 from time import monotonic
 
@@ -18,6 +19,12 @@ from latent_core.search.readable import SearchStores
 from latent_core.search.time_budget import TimeBudget
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    originals: KeywordAnswers
+    summaries: KeywordAnswers
+
+
 class QueryKeywords:
     """Scores of one query's terms in the containers of one search.
 
@@ -26,14 +33,19 @@ class QueryKeywords:
     """
 
     def __init__(
-        self, stores: SearchStores, words: QueryWords, container_ids: Collection[str]
+        self,
+        stores: SearchStores,
+        words: QueryWords,
+        container_ids: Collection[str],
+        summarised: Collection[str] = (),
     ) -> None:
-        """``container_ids``: those with the keyword channel."""
+        """``container_ids``: those with the keyword channel; ``summarised``: those with summaries."""
         self._stores = stores
         self._container_ids = container_ids
+        self._summarised = summarised
         self.words = words
         """Corrected by the first read."""
-        self._reads: list[asyncio.Task[KeywordAnswers]] = []
+        self._reads: list[asyncio.Task[_Answers]] = []
         self._began = -inf
         """When the last read began, in seconds of the monotonic clock."""
         self._renewed: dict[str, float] = {}
@@ -48,13 +60,48 @@ class QueryKeywords:
     ) -> KeywordHits:
         """The best ``k`` chunks of a container. ``timeout_seconds`` limits the read, if this call begins it. A waiter
         that gives up does not stop the others."""
+        answers = await self._answers(container_id, timeout_seconds)
+        return await answers.originals.best(container_id, k, allowed)
+
+    async def best_summaries(
+        self, container_id: str, k: int, timeout_seconds: float
+    ) -> KeywordHits | None:
+        """The best ``k`` summaries of a container; None if it has no keyword channel."""
+        answers = await self._answers(container_id, timeout_seconds)
+        if container_id not in self._container_ids:
+            return None
+        return await answers.summaries.best(container_id, k)
+
+    async def summaries(self, container_id: str, timeout_seconds: float) -> NDArray[np.int64]:
+        """The chunk_nos of the summaries of a container."""
+        if container_id not in self._summarised:
+            return np.empty(0, np.int64)
+        answers = await self._answers(container_id, timeout_seconds)
+        return answers.summaries.summaries(container_id)
+
+    async def _answers(self, container_id: str, timeout_seconds: float) -> _Answers:
         if self._began <= self._renewed.get(container_id, -inf):
             self._began = monotonic()
             self._reads.append(asyncio.create_task(self._read(TimeBudget.start(timeout_seconds))))
-        answers = await asyncio.shield(self._reads[-1])
-        return await answers.best(container_id, k, allowed)
+        return await asyncio.shield(self._reads[-1])
 
-    async def _read(self, budget: TimeBudget) -> KeywordAnswers:
+    async def _read(self, budget: TimeBudget) -> _Answers:
+        originals = await self._read_originals(budget)
+        if not self._summarised:
+            return _Answers(originals, originals)
+        worded = {
+            one: self.words.terms[one] if one in self._container_ids else ()
+            for one in self._summarised
+        }
+        summaries = await self._stores.keywords.read(
+            worded,
+            timeout_seconds=budget.remaining(),
+            as_one=self.words.completions,
+            of_summaries=True,
+        )
+        return _Answers(originals, summaries)
+
+    async def _read_originals(self, budget: TimeBudget) -> KeywordAnswers:
         """The answers; with words corrected that are in no text, as far as there is time."""
         answers = await self._scores(self.words, budget)
         with suppress(TimedOut):

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from latent_core.domain.manifest.model import Fusion
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.fuse import FusedCandidate, RankedList, fuse, scores_of
-from latent_core.search.plan import VECTOR
+from latent_core.search.plan import SUMMARIES, VECTOR
 from latent_core.search.ranking import Key, RankedCandidate, best_first
 from latent_core.search.relevance import CosineScale
 
@@ -136,8 +136,12 @@ def _by_fusion(
 ) -> list[tuple[tuple[Fusion, Channels], set[str]]]:
     """The containers of each way to fuse: by a fusion, over the channels that answered."""
     ways: list[tuple[tuple[Fusion, Channels], set[str]]] = []
+    summarised = [r.plan.fusion for r in retrieved if SUMMARIES in r.lists]
+    weight = max((how.weights.get(SUMMARIES, 1.0) for how in summarised), default=0.0)
     for r in retrieved:
         how = r.plan.fusion, frozenset(r.lists)
+        if weight and SUMMARIES not in r.lists:
+            how = _with_no_summary(*how, weight)
         for known, container_ids in ways:
             if known == how:
                 container_ids.add(r.plan.container.id)
@@ -145,6 +149,13 @@ def _by_fusion(
         else:
             ways.append((how, {r.plan.container.id}))
     return ways
+
+
+def _with_no_summary(how: Fusion, channels: Channels, weight: float) -> tuple[Fusion, Channels]:
+    """For a container without summaries, among others with: its candidates count as those of theirs whose summary does
+    not match."""
+    weights = {**how.weights, SUMMARIES: weight}
+    return how.model_copy(update={"weights": weights}), channels | {SUMMARIES}
 
 
 def _comparable(parts: Sequence[ContainerCandidates], channel: str) -> list[NDArray[np.float64]]:

@@ -28,7 +28,7 @@ from latent_core.domain.manifest.model import (
 )
 from latent_core.models.embedding.port import Embedder
 from latent_core.models.rerank.resolve import Provider
-from latent_core.search.constraints import read_filters
+from latent_core.search.constraints import quoted, read_filters
 from latent_core.search.exact import ExactQuery, Matcher
 from latent_core.search.like import LikeSource
 from latent_core.search.rerank import head_size
@@ -41,6 +41,7 @@ MAX_DEPTH: Final = DEPTH * 2**14
 VECTOR: Final = "vector"
 BM25: Final = "bm25"
 EXACT: Final = "exact"
+SUMMARIES: Final = "summaries"
 EXACT_SECONDS: Final = 2.5
 """A container's deadline when texts must be read: two seconds for its channels."""
 HAS_PAGE_IMAGE: Final = any_of(
@@ -131,12 +132,13 @@ class ContainerPlan:
         how = self.requested_fusion or self.container.manifest.retrieval.fusion
         if how.method is FusionMethod.AUTO and (self.by_picture or self._by_words_for_pictures):
             how = how.model_copy(update={"method": FusionMethod.RRF})
-        if VECTOR in how.weights or self.by_picture:
-            return how
-        weight = _vector_weight(self.container, how)
-        if weight is None:
-            return how
-        return how.model_copy(update={"weights": {**how.weights, VECTOR: weight}})
+        weights = dict(how.weights)
+        if SUMMARIES in self.channels:
+            weights.setdefault(SUMMARIES, self.container.manifest.summaries.weight)
+        weight = None if self.by_picture else _vector_weight(self.container, how)
+        if weight is not None:
+            weights.setdefault(VECTOR, weight)
+        return how if weights == how.weights else how.model_copy(update={"weights": weights})
 
     @property
     def _by_words_for_pictures(self) -> bool:
@@ -274,22 +276,54 @@ def _container_plans(
         require_offered(mode)  # of containers without a channel, too: an empty one has none
     nodes = [_mode_filter(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
     filters = read_filters(request.all_filters, [c.manifest for c in chosen], nodes)
+    fusions = _fusions(request, chosen)
+    channels_of = [
+        (
+            *_channels_of(mode, worded, seen and _reads_images(c), exact),
+            *((SUMMARIES,) if _searches_summaries(request, mode, c, fusion) else ()),
+        )
+        for mode, c, fusion in zip(modes, chosen, fusions, strict=True)
+    ]
     plans = tuple(
         ContainerPlan(
             c,
             mode,
-            () if c.is_empty else _channels_of(mode, worded, seen and _reads_images(c), exact),
+            () if c.is_empty else channels,
             condition,
             pictured=node in (HAS_PAGE_IMAGE, IMAGE_ONLY),
             by_picture=seen and _reads_images(c),
             requested_fusion=fusion,
             requested_marks=request.mark_weak,
         )
-        for c, mode, node, condition, fusion in zip(
-            chosen, modes, nodes, filters.conditions, _fusions(request, chosen), strict=True
+        for c, mode, channels, node, condition, fusion in zip(
+            chosen,
+            modes,
+            channels_of,
+            nodes,
+            filters.conditions,
+            fusions,
+            strict=True,
         )
     )
     return plans, filters.shown
+
+
+def _searches_summaries(
+    request: SearchRequest, mode: SearchMode, container: Container, fusion: Fusion
+) -> bool:
+    """Whether the query is words in any form. An exact term, a quote, an image or a text to resemble is compared with
+    originals only."""
+    own = container.manifest.summaries
+    return (
+        container.has_summaries
+        and own.enabled
+        and fusion.weights.get(SUMMARIES, own.weight) > 0
+        and mode is not SearchMode.CROSSMODAL
+        and bool(request.query.strip())
+        and not (_exact(request) or quoted(request.query))
+        and request.image_ref is None
+        and request.like is None
+    )
 
 
 def _fusions(request: SearchRequest, chosen: Sequence[Container]) -> list[Fusion]:

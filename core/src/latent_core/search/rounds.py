@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from uuid import UUID
 
 import numpy as np
@@ -16,7 +17,9 @@ from latent_core.search.constraints import Constraint
 from latent_core.search.keywords import QueryKeywords
 from latent_core.search.plan import DEPTH, MAX_DEPTH
 from latent_core.search.relevance import WordScale
-from latent_core.vectors.port import VectorIndex
+from latent_core.vectors.port import VectorHits, VectorIndex
+
+NO_CHUNKS: Final[NDArray[np.int64]] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +36,45 @@ class ChannelCandidates:
     """Scores that compare between the containers of the search, if ``scores`` do not."""
 
 
+@dataclass(frozen=True, slots=True)
+class VectorCandidates:
+    """The nearest originals, as if there were no summaries, and the summaries among and before them."""
+
+    originals: ChannelCandidates
+    summaries: ChannelCandidates
+    """As far as the search for originals went."""
+
+
 async def vector_channel(
     index: VectorIndex,
     container: Container,
     vector: Vector,
     depth: int,
     allowed: AllowedChunks | None,
-) -> ChannelCandidates:
-    """Nearest chunks by cosine; a chunk of several windows counts by its best one."""
+    summaries: NDArray[np.int64] = NO_CHUNKS,
+) -> VectorCandidates:
+    """Nearest chunks by cosine; a chunk of several windows counts by its best one. ``summaries``: all of the container."""
     points = None if allowed is None else allowed.point_ids
-    hits = await index.search(container.space.collection(), vector, depth, allowed=points)
-    _, first = np.unique(hits.chunk_nos, return_index=True)
-    best = np.sort(first)
+    k = depth
+    while True:
+        hits = await index.search(container.space.collection(), vector, k, allowed=points)
+        is_summary = np.isin(hits.chunk_nos, summaries)
+        originals = np.flatnonzero(~is_summary)
+        if len(originals) >= depth or len(hits.chunk_nos) < k or k > MAX_DEPTH:
+            break
+        k *= 2
+    return VectorCandidates(
+        _nearest(hits, originals[:depth], exhausted=len(originals) < depth),
+        _nearest(hits, np.flatnonzero(is_summary), exhausted=len(hits.chunk_nos) < k),
+    )
+
+
+def _nearest(hits: VectorHits, points: NDArray[np.intp], *, exhausted: bool) -> ChannelCandidates:
+    """The chunks of these points."""
+    _, first = np.unique(hits.chunk_nos[points], return_index=True)
+    best = points[np.sort(first)]
     return ChannelCandidates(
-        hits.chunk_nos[best],
-        hits.scores[best].astype(np.float64),
-        exhausted=len(hits.chunk_nos) < depth,
+        hits.chunk_nos[best], hits.scores[best].astype(np.float64), exhausted=exhausted
     )
 
 

@@ -28,6 +28,7 @@ from latent_core.search.live_join import LiveJoin
 from latent_core.search.merge import fused, models_of
 from latent_core.search.plan import (
     BM25,
+    SUMMARIES,
     VECTOR,
     ContainerPlan,
     SearchPlan,
@@ -166,7 +167,9 @@ class SearchService:
         timings.lap("plan")
         order = SearchOrder(self.stores, plan)
         worded = [part.container.id for part in _with_channel(plan, BM25)]
-        keywords = QueryKeywords(self.stores, words, worded)
+        summarised = [c.id for c in _by_meaning(plan) if c.has_summaries]
+        summarised += [part.container.id for part in _with_channel(plan, SUMMARIES)]
+        keywords = QueryKeywords(self.stores, words, worded, set(summarised))
         several = len(plan.containers) > 1
         joins = LiveJoin(self.stores.db, superseded=plan.include_superseded) if several else None
         try:

@@ -3,6 +3,7 @@
 - Keywords: the share of the best score. 0 means no word in common, so it is a true zero.
 - Vectors: where the cosine lies between the lowest one of the list and 1, the cosine of a text with itself. Thus an
   embedder whose cosines are all high has the same shares as one whose cosines are spread out.
+- Summaries: their relevance, which is a share.
 - Exact matches: the second one counts less than the first, or long chunks would always lead.
 
 A channel whose scores fall off steeply from its best one decides more than a channel whose scores are all alike.
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from latent_core.search.plan import EXACT, VECTOR
+from latent_core.search.plan import EXACT, SUMMARIES, VECTOR
 
 HEAD: Final = 100
 """Scores of a list that count. With a fixed number a deeper round keeps the order of the rounds before it."""
@@ -45,6 +46,8 @@ def shares_of(name: str, scores: Sequence[float]) -> ChannelShares:
         # Rounding puts the cosine of equal texts above 1.
         shares = [min(1.0, (s - low) / (1 - low)) if low < 1 else 0.0 for s in head]
         return ChannelShares(shares, 0.0)
+    if name == SUMMARIES:
+        return ChannelShares(list(head), 0.0)
     values = [max(s, 0.0) for s in head]
     if name == EXACT:
         values = [s / (s + 1) for s in values]
