@@ -24,6 +24,7 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
+from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText, append_generated
 from tests.support.harness.worker_harness import (
     CONTAINER,
@@ -72,7 +73,8 @@ async def end(ctx: JobContext) -> None:
     await ctx.transact(write, last=True)
 
 
-async def generate(
+async def append_as(
+    ctx: JobContext,
     harness: WorkerHarness,
     doc_id: UUID,
     texts: Sequence[GeneratedText],
@@ -80,19 +82,27 @@ async def generate(
     kind: GeneratedKind = GeneratedKind.PAGE,
     pages: Sequence[int] | None = None,
     generation: int = 1,
-    ends: bool = True,
     **more: Any,
 ) -> bool:
-    ctx = await job_of(harness, doc_id)
     async with harness.stack.db.reading() as conn:
         container = await containers.get(conn, CONTAINER)
     assert container is not None
     more.setdefault("by", by(kind))
-    done = await append_generated(
+    return await append_generated(
         ctx, harness.deps, container, doc_id, generation, kind, pages, texts, **more
     )
-    if ends:
-        await end(ctx)
+
+
+async def generate(
+    harness: WorkerHarness,
+    doc_id: UUID,
+    texts: Sequence[GeneratedText],
+    **more: Any,
+) -> bool:
+    """By a job of its own, which ends."""
+    ctx = await job_of(harness, doc_id)
+    done = await append_as(ctx, harness, doc_id, texts, **more)
+    await end(ctx)
     return done
 
 
@@ -106,10 +116,21 @@ async def found(harness: WorkerHarness, word: str) -> list[int]:
     return hits.chunk_nos.tolist()
 
 
+LATER: Final = "UPDATE jobs SET finished_at = finished_at - interval '1 hour'"
+OPEN: Final = "SELECT kind, payload FROM jobs WHERE state IN ('queued', 'running')"
+
+
 async def clean(harness: WorkerHarness) -> None:
+    """No job is open, and no store has more or less than the rows say."""
     await harness.settle()
+    await sql(harness.stack.db, LATER)
+    await harness.settle()
+    assert await sql(harness.stack.db, OPEN) == []
     report = await harness.examine()
     assert report.clean, report
+    counts = report.containers[CONTAINER].counts
+    assert counts["points"] == counts["points_expected"]
+    assert counts["failed_jobs"] == 0
 
 
 async def test_generated_chunks_are_found_and_marked_and_the_source_is_untouched(
@@ -277,3 +298,82 @@ async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_th
     assert await generated(harness) == []
     assert await sql(harness.stack.db, ORIGINALS) == before
     await clean(harness)
+
+
+class Killed(BaseException):
+    """The process is gone: nothing after it runs, and the job is still claimed."""
+
+
+POINTS: Final = (
+    "generated.after_intent",
+    "generated.before_vectors",
+    "generated.after_vectors",
+    "generated.before_commit",
+    "generated.after_commit",
+)
+AGAIN: Final = "UPDATE jobs SET state = 'queued', claim_id = NULL, run_at = now() WHERE id = %(id)s"
+CANCEL: Final = "UPDATE jobs SET state = 'cancelled', finished_at = now() WHERE id = %(id)s"
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("retried", [True, False], ids=["retried", "cancelled"])
+async def test_a_kill_during_an_append_leaves_no_trace_and_nothing_twice(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, point: str, retried: bool
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    before = await sql(harness.stack.db, ORIGINALS)
+    await generate(harness, doc, [GeneratedText("An older reading.", 1)])
+
+    def die(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    texts = [GeneratedText("The verifier is hashed.", 1), GeneratedText("A diagram.", 2)]
+    ctx = await job_of(harness, doc)
+    with monkeypatch.context() as patch:
+        patch.setattr(generated_module, "failpoint", die)
+        with pytest.raises(Killed):
+            await append_as(ctx, harness, doc, texts)
+    assert (await harness.examine()).clean, "work in progress is no difference"
+    if retried:
+        await sql(harness.stack.db, AGAIN, id=ctx.job.id)
+        again = await harness.claim(JobKind.RENDER)
+        assert again is not None
+        held = HeldClaim(again, lease_seconds=LEASE_SECONDS, since=clock.now())
+        second = JobContext(harness.stack.db, held)
+        assert await append_as(second, harness, doc, texts)
+        await end(second)
+    else:
+        await sql(harness.stack.db, CANCEL, id=ctx.job.id)
+
+    await clean(harness)
+    committed = retried or point == "generated.after_commit"
+    expected = ["The verifier is hashed.", "A diagram."] if committed else ["An older reading."]
+    assert [row["text"] for row in await generated(harness)] == expected
+    assert await sql(harness.stack.db, ORIGINALS) == before
+
+
+async def test_points_of_an_open_job_are_not_purged_however_long_it_takes(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    ctx = await job_of(harness, doc)
+
+    def purge_now(name: str) -> None:
+        if name == "generated.after_vectors":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(generated_module, "failpoint", purge_now)
+        with pytest.raises(Killed):
+            await append_as(ctx, harness, doc, [GeneratedText("The verifier is hashed.", 1)])
+    collection = (await space(harness)).collection()
+    await harness.settle()
+    assert await harness.stack.vectors.count(collection) == 2
+    await end(ctx)
+    await harness.settle()
+    assert await harness.stack.vectors.count(collection) == 2, "a frozen writer may still write"
+    await clean(harness)
+    assert await harness.stack.vectors.count(collection) == 1

@@ -231,6 +231,7 @@ async def _stage(
         for chunk, part in zip(chunks, parts, strict=True)
     ]
     addressed, vectors = await embed_addressed(ctx, deps, container, addressed, parts, _ignore)
+    failpoint("generated.before_vectors")
     await stage_vectors(deps.stack.vectors, container.space, addressed, vectors, ctx.checkpoint)
     counts = [one.windows for one in addressed]
     written: dict[int, list[int]] = {container.space.collection_id: counts}
