@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
@@ -19,6 +19,7 @@ _REASONS: Final = {
     429: "Too Many Requests",
     500: "Internal Server Error",
     503: "Service Unavailable",
+    529: "Overloaded",
 }
 MAX_HEADER: Final = 64 * 1024
 
@@ -50,6 +51,29 @@ class HttpReply:
         return "\r\n".join(lines).encode() + b"\r\n\r\n" + self.body
 
 
+@dataclass(frozen=True, slots=True)
+class StreamedReply:
+    """A response in pieces, each sent by itself."""
+
+    pieces: Iterable[bytes]
+    media_type: str = "text/event-stream"
+    cut: bool = False
+    """Whether the connection closes before the end of the response."""
+    pause: Callable[[], Awaitable[None]] | None = None
+    """Awaited before each piece."""
+
+    async def send(self, writer: asyncio.StreamWriter) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: {self.media_type}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        writer.write(head.encode())
+        for piece in self.pieces:
+            if self.pause is not None:
+                await self.pause()
+            writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+            await writer.drain()
+        if not self.cut:
+            writer.write(b"0\r\n\r\n")
+
+
 async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
     """The next request of a connection; None when the client has closed it."""
     try:
@@ -68,7 +92,9 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest | None:
 class HttpServer:
     """Serves connections on 127.0.0.1, one request after the other. ``answer`` returns None to hang up."""
 
-    def __init__(self, answer: Callable[[HttpRequest], Awaitable[HttpReply | None]]) -> None:
+    def __init__(
+        self, answer: Callable[[HttpRequest], Awaitable[HttpReply | StreamedReply | None]]
+    ) -> None:
         self._answer = answer
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -100,8 +126,13 @@ class HttpServer:
                 answer = await self._answer(request)
                 if answer is None:
                     break
-                writer.write(answer.encoded())
+                if isinstance(answer, StreamedReply):
+                    await answer.send(writer)
+                else:
+                    writer.write(answer.encoded())
                 await writer.drain()
+                if isinstance(answer, StreamedReply) and answer.cut:
+                    break
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the client has gone, or the server closes
         finally:

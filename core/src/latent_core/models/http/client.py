@@ -1,4 +1,4 @@
-"""The HTTP client of all model servers: requests with a deadline and a size limit, ``Retry-After``, and errors."""
+"""The HTTP client of all model servers: requests with a deadline and a size limit, streams, ``Retry-After``, and errors."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -25,6 +25,7 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.service_health import ServiceHealth
+from latent_core.models.http.events import MEDIA_TYPE, event_data
 from latent_core.telemetry.redaction import OwnKey
 
 
@@ -73,6 +74,8 @@ def seconds_exhausted(headers: httpx.Headers) -> float | None:
     return max((wait for wait in waits if wait is not None), default=None)
 
 
+OVERLOADED: Final = 529
+"""Of Anthropic: all its customers together are too many."""
 TRANSIENT: Final = frozenset({408, 409, 425})
 """Statuses below 500 after which the same request may succeed later."""
 
@@ -90,7 +93,8 @@ def transient_error(
         message = f"{name} limits requests (429): {reason}"
         return LimitReached(message, upstream_status=status, **details)
     if status >= 500 or status in transient:
-        failed = UpstreamOverload if status == 503 and details else UpstreamError
+        overloaded = status == OVERLOADED or (status == 503 and details)
+        failed = UpstreamOverload if overloaded else UpstreamError
         return failed(f"{name} failed ({status}): {reason}", upstream_status=status, **details)
     return None
 
@@ -141,15 +145,21 @@ class ModelHttpClient:
     """Requests to one address, without redirects and without proxies or credentials from the environment."""
 
     def __init__(
-        self, server: ModelServer, *, connections: int, seconds: float | None = None
+        self,
+        server: ModelServer,
+        *,
+        connections: int,
+        seconds: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """``seconds`` limits a whole request and its response; None leaves the limit to the caller."""
+        """``seconds`` limits a whole request and its response; None leaves the limit to the caller. ``headers``: of all
+        requests, besides the key's."""
         self._server = server
         self._seconds = seconds
         self._health = ServiceHealth()
         self.headers = httpx.Headers()
         """Of the last successful response."""
-        self._headers = {"Accept-Encoding": "identity", **server.key.header}
+        self._headers = {"Accept-Encoding": "identity", **(headers or {}), **server.key.header}
         timeout = None if seconds is None else httpx.Timeout(seconds, connect=CONNECT_SECONDS)
         self._http = httpx.AsyncClient(
             trust_env=False,
@@ -158,22 +168,66 @@ class ModelHttpClient:
             limits=httpx.Limits(max_connections=connections),
         )
 
-    async def post_json(self, body: bytes, *, max_bytes: int) -> Any:
-        """Returns the parsed JSON response."""
-        headers = {**self._headers, "Content-Type": "application/json"}
-        url = self._server.url
-        request = self._http.build_request("POST", url, content=body, headers=headers)
-        return await self._answer(request, max_bytes)
+    async def post_json(self, body: bytes, *, max_bytes: int, media_type: str | None = None) -> Any:
+        """Returns the parsed JSON response. With ``media_type``, one with another ``Content-Type`` is an error."""
+        request = self._post(body, {"Content-Type": "application/json"})
+        return await self._answer(request, max_bytes, media_type)
+
+    async def events(
+        self, body: bytes, *, max_bytes: int, deadline: float
+    ) -> AsyncGenerator[str, None]:
+        """The data of each server-sent event of the response, when it comes. ``deadline`` of the last one is in the
+        event loop's time."""
+        headers = {"Content-Type": "application/json", "Accept": MEDIA_TYPE}
+        with self._named_errors():
+            async with asyncio.timeout_at(deadline):
+                response = await self._http.send(self._post(body, headers), stream=True)
+            async with aclosing(response):
+                if response.status_code != 200:
+                    async with asyncio.timeout_at(deadline):
+                        raise self._error(response, await self._read(response, max_bytes))
+                self._check_media_type(response, MEDIA_TYPE)
+                pieces = self._pieces(response, max_bytes, deadline)
+                async with aclosing(pieces), aclosing(event_data(pieces)) as events:
+                    async for data in events:
+                        yield data
+        self._health.succeeded()
+
+    async def _pieces(
+        self, response: httpx.Response, max_bytes: int, deadline: float
+    ) -> AsyncGenerator[bytes, None]:
+        size = 0
+        pieces = response.aiter_bytes()
+        while True:
+            async with asyncio.timeout_at(deadline):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            size += len(piece)
+            if size > max_bytes:
+                raise self._server.too_long(max_bytes)
+            yield piece
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> httpx.Request:
+        headers = {**self._headers, **headers}
+        return self._http.build_request("POST", self._server.url, content=body, headers=headers)
 
     async def get_json(self, *, max_bytes: int) -> Any:
         request = self._http.build_request("GET", self._server.url, headers=self._headers)
         return await self._answer(request, max_bytes)
 
-    async def post_form(self, fields: dict[str, str], files: Files, *, max_bytes: int) -> Any:
+    async def post_form(
+        self,
+        fields: dict[str, str],
+        files: Files,
+        *,
+        max_bytes: int,
+        media_type: str | None = None,
+    ) -> Any:
         """Like ``post_json``, for a form with files."""
         url, headers = self._server.url, self._headers
         request = self._http.build_request("POST", url, data=fields, files=files, headers=headers)
-        return await self._answer(request, max_bytes)
+        return await self._answer(request, max_bytes, media_type)
 
     def timed_out(self) -> UpstreamTimeout:
         """The error of a request without a response in time."""
@@ -182,11 +236,21 @@ class ModelHttpClient:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _answer(self, request: httpx.Request, max_bytes: int) -> Any:
+    async def _answer(
+        self, request: httpx.Request, max_bytes: int, media_type: str | None = None
+    ) -> Any:
+        with self._named_errors():
+            async with asyncio.timeout(self._seconds):
+                answer = await self._send(request, max_bytes, media_type)
+        self._health.succeeded()
+        return answer
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """Raise our errors in place of the client's."""
         name = self._server.name
         try:
-            async with asyncio.timeout(self._seconds):
-                answer = await self._send(request, max_bytes)
+            yield
         except httpx.ConnectTimeout as exc:
             raise ServiceUnreachable(
                 f"{name} cannot be reached within {CONNECT_SECONDS:g} s"
@@ -199,14 +263,14 @@ class ModelHttpClient:
                 raise ServiceUnreachable(f"{name} cannot be reached: {why}") from exc
             why = self._server.key.hidden_in(str(exc)) or type(exc).__name__
             raise self._health.closed(f"{name} closed the connection: {why}", why) from exc
-        self._health.succeeded()
-        return answer
 
-    async def _send(self, request: httpx.Request, max_bytes: int) -> Any:
+    async def _send(self, request: httpx.Request, max_bytes: int, media_type: str | None) -> Any:
         async with aclosing(await self._http.send(request, stream=True)) as response:
             content = await self._read(response, max_bytes)
         if response.status_code != 200:
             raise self._error(response, content)
+        if media_type is not None:
+            self._check_media_type(response, media_type)
         self.headers = response.headers
         try:
             return _parsed(content)
@@ -216,6 +280,14 @@ class ModelHttpClient:
                 _without_markup(content).decode("utf-8", "replace") if _PAGE.match(content) else exc
             )
             raise UpstreamError(f"{name} sent a response that is not valid JSON: {why}") from exc
+
+    def _check_media_type(self, response: httpx.Response, expected: str) -> None:
+        given = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if given != expected:
+            shown = self._server.key.hidden_in(given) or "none"
+            raise UpstreamError(
+                f"{self._server.name} sent the wrong content type: {shown}, not {expected}"
+            )
 
     async def _read(self, response: httpx.Response, max_bytes: int) -> bytes:
         success = response.status_code == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -107,12 +107,13 @@ class LanguageModel(Protocol):
         ...
 
     async def complete(self, request: Completion) -> Answer:
-        """One call over the network, without retries. ``Invalid`` if the server refuses the request, ``RateLimited``
-        and ``Unavailable`` if it may accept it later, ``TimedOut`` after its seconds."""
+        """One call over the network, without retries. ``InputRefused`` if the server refuses this request,
+        ``Misconfigured`` if it refuses all, ``RateLimited`` and ``Unavailable`` if it may accept it later, ``TimedOut``
+        after its seconds."""
         ...
 
-    def stream(self, request: Completion) -> AsyncIterator[AnswerPart]:
-        """As ``complete``. ``UpstreamError`` where the stream ends without the last part."""
+    def stream(self, request: Completion) -> AsyncGenerator[AnswerPart, None]:
+        """As ``complete``; close it (``aclosing``) to end the request early. ``UpstreamError`` where the stream ends without the last part."""
         ...
 
     async def close(self) -> None: ...
