@@ -56,6 +56,8 @@ class ReadyGeneration:
     """Another generation of the document was live at the start of the attempt."""
     drawing: NewJob | None = None
     """The job that draws its pages after publication."""
+    follow_ups: Sequence[NewJob] = ()
+    """``followups_of`` the document."""
 
     @property
     def steps(self) -> int:
@@ -137,8 +139,10 @@ class Publisher:
             await self._purge(conn, container_id, one, now_live=one.staged.doc_id in now_live)
         await enqueue_if_needed(conn, container_id)
         await enqueue_dedup_pending(conn, container_id, principal=ready[0].ctx.job.principal)
-        drawings = [one.drawing for one in ready if one.staged.doc_id in now_live]
-        if jobs := [job for job in drawings if job is not None]:
+        visible = [one for one in ready if one.staged.doc_id in now_live]
+        jobs = [one.drawing for one in visible if one.drawing is not None]
+        jobs += [job for one in visible for job in one.follow_ups]
+        if jobs:
             await enqueue_many(conn, jobs)
 
     async def _purge(

@@ -17,7 +17,10 @@ from latent_core.db.documents.page_extractions import ExtractionMaker, NewPageEx
 from latent_core.db.documents.summaries import NewSummary
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.job import JobKind, NewJob
+from latent_core.domain.manifest.model import Manifest
+from latent_core.ingest import followups
 from latent_core.ingest.delete import delete_documents
+from latent_core.ingest.followups import PublishedDocument
 from latent_core.ingest.generated import PurgeTerms, drop
 from latent_core.queue import clock
 from latent_core.queue.context import JobContext
@@ -377,3 +380,41 @@ async def test_points_of_an_open_job_are_not_purged_however_long_it_takes(
     assert await harness.stack.vectors.count(collection) == 2, "a frozen writer may still write"
     await clean(harness)
     assert await harness.stack.vectors.count(collection) == 1
+
+
+async def test_a_publication_enqueues_the_jobs_that_follow_it_of_documents_and_records(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def follow(manifest: Manifest, document: PublishedDocument) -> NewJob | None:
+        if manifest.id != CONTAINER:
+            return None
+        payload = {"generation": document.generation, "is_record": document.is_record}
+        return NewJob(
+            JobKind.READ_IMAGE,
+            CONTAINER,
+            document.doc_id,
+            dedupe_key=f"follow:{document.doc_id}",
+            payload=payload,
+            principal=document.principal,
+        )
+
+    monkeypatch.setattr(followups, "FOLLOW_UPS", (follow, lambda *_: None))
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work(JobKind.INGEST)
+    await harness.add("guide.txt", GUIDE + b" Again.")
+    await harness.work(JobKind.INGEST)
+    corpus = await harness.add_corpus({"one": "The first record.", "two": "The second record."})
+    await harness.work(JobKind.CORPUS)
+    jobs = await sql(harness.stack.db, FOLLOWING)
+    assert [(row["payload"], row["doc_id"] == doc) for row in jobs] == [
+        ({"generation": 2, "is_record": False}, True),
+        ({"generation": 1, "is_record": True}, False),
+        ({"generation": 1, "is_record": True}, False),
+    ]
+    assert corpus not in {row["doc_id"] for row in jobs}
+    assert {row["principal"] for row in jobs} == {"local:you"}
+
+
+FOLLOWING: Final = (
+    "SELECT doc_id, payload, principal FROM jobs WHERE kind = 'read_image' ORDER BY id"
+)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.bm25.analyser import analyse
+from latent_core.bm25.summary_terms import of_summary
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container, Space
@@ -237,7 +238,7 @@ async def _stage(
     written: dict[int, list[int]] = {container.space.collection_id: counts}
     written |= await stage_dual_write(ctx, deps, container, addressed)
     failpoint("generated.after_vectors")
-    ready = await asyncio.to_thread(_analysed, addressed, staged.language)
+    ready = await asyncio.to_thread(_analysed, addressed, scope.kind, staged.language)
     return replace(staged, chunks=ready, written=written, made_by=container.space.made_by)
 
 
@@ -255,15 +256,18 @@ def _cut(
     return parts, windows
 
 
-def _analysed(addressed: Sequence[AddressedChunk], language: str) -> list[StagedChunk]:
-    return [
-        StagedChunk.of(
-            one.chunk,
-            analyse(one.chunk.draft.text, language, keyword_fields(one.chunk.draft.meta)),
-            one.windows,
-        )
-        for one in addressed
-    ]
+def _analysed(
+    addressed: Sequence[AddressedChunk], kind: GeneratedKind, language: str
+) -> list[StagedChunk]:
+    """With the terms of their texts; those of summaries are apart (ADR 0055). Blocking."""
+    staged = []
+    for one in addressed:
+        draft = one.chunk.draft
+        analysed = analyse(draft.text, language, keyword_fields(draft.meta))
+        if kind is GeneratedKind.SUMMARY:
+            analysed = of_summary(analysed)
+        staged.append(StagedChunk.of(one.chunk, analysed, one.windows))
+    return staged
 
 
 async def _ignore(_done: int) -> None:

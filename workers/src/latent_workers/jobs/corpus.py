@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -25,6 +26,7 @@ from latent_core.domain.conversation import CONVERSATION_MIME
 from latent_core.domain.document import published_meta
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode
 from latent_core.domain.ids import Sha256, document_id
+from latent_core.domain.job import NewJob
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.delete import (
@@ -32,6 +34,7 @@ from latent_core.ingest.delete import (
     enqueue_collection,
     enqueue_purges,
 )
+from latent_core.ingest.followups import PublishedDocument, followups_of
 from latent_core.ingest.publish import (
     PublicationResult,
     StagedGeneration,
@@ -40,6 +43,7 @@ from latent_core.ingest.publish import (
 )
 from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.queue.context import JobContext
+from latent_core.queue.enqueue import enqueue_many
 from latent_core.queue.finish import finish, hold
 from latent_core.queue.requeue import requeue_with
 from latent_core.runtime.failpoint import failpoint
@@ -294,6 +298,28 @@ async def _still_current(conn: Connection, corpus_batch: CorpusBatch) -> bool:
     return await documents.still_current(conn, corpus_batch.corpus, corpus_batch.payload.request)
 
 
+def _follow_ups(
+    ctx: JobContext,
+    corpus_batch: CorpusBatch,
+    ready: Sequence[StagedGeneration],
+    now_live: Collection[UUID],
+) -> list[NewJob]:
+    """Of the records; the corpus itself has no text."""
+    visible = [
+        PublishedDocument(
+            one.doc_id,
+            one.generation,
+            SourceType(one.live.source_type),
+            is_record=True,
+            principal=ctx.job.principal,
+        )
+        for one in ready
+        if one.doc_id in now_live
+    ]
+    manifest = corpus_batch.container.manifest
+    return [job for one in visible for job in followups_of(manifest, one)]
+
+
 async def _commit(
     ctx: JobContext, deps: Deps, corpus_batch: CorpusBatch, ready: list[StagedGeneration]
 ) -> None:
@@ -328,6 +354,8 @@ async def _commit(
         await _purge(conn, ctx, deps, corpus_batch, given, published.now_live, vanished=vanished)
         await enqueue_if_needed(conn, corpus_batch.container.id)
         await enqueue_dedup_pending(conn, corpus_batch.container.id, principal=ctx.job.principal)
+        if jobs := _follow_ups(ctx, corpus_batch, ready, published.now_live):
+            await enqueue_many(conn, jobs)
         if done or not latest:
             await finish(conn, ctx.job, warnings=_summary(payload))
         else:

@@ -25,6 +25,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.ingest.accept import IngestPayload
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection
+from latent_core.ingest.followups import PublishedDocument, followups_of
 from latent_core.ingest.publish import StagedGeneration
 from latent_core.models.embedding.port import UnreachableAware
 from latent_core.queue.context import JobContext
@@ -332,6 +333,16 @@ async def _publish(
         store,
         replaces=work.attempt.fingerprint is not None,
         drawing=_render(ctx, work, work.attempt.generation) if made.drawn is None else None,
+        follow_ups=followups_of(
+            work.container.manifest,
+            PublishedDocument(
+                work.attempt.doc_id,
+                work.attempt.generation,
+                work.detected.source_type,
+                is_record=False,
+                principal=ctx.job.principal,
+            ),
+        ),
     )
     published = await deps.publishing.publish(work.container.id, ready)
     failpoint("ingest.after_commit")

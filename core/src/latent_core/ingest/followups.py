@@ -1,0 +1,38 @@
+"""Jobs that follow the publication of a document, as its container's manifest has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.job import NewJob
+from latent_core.domain.manifest.model import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDocument:
+    """A document whose generation becomes visible."""
+
+    doc_id: UUID
+    generation: int
+    source_type: SourceType
+    is_record: bool
+    """Of a corpus, an export of conversations or a mailbox: it has no file and no pages."""
+    principal: str
+    """Who requested the ingest."""
+
+
+FollowUp = Callable[[Manifest, PublishedDocument], NewJob | None]
+
+FOLLOW_UPS: Final[tuple[FollowUp, ...]] = ()
+"""Each decides by the manifest whether its job follows. Jobs of one dedupe key coalesce, and each job checks the
+manifest again when it begins."""
+
+
+def followups_of(manifest: Manifest, document: PublishedDocument) -> list[NewJob]:
+    """The jobs to enqueue in the transaction that publishes ``document``."""
+    jobs = [follow_up(manifest, document) for follow_up in FOLLOW_UPS]
+    return [job for job in jobs if job is not None]
