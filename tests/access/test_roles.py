@@ -364,6 +364,18 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/admin/process-selected"): Row(
         CHANGE, plain("/v1/admin/process-selected", body=SELECTED, names="pdf_id"), (202,)
     ),
+    ("GET", "/v1/admin/understanding"): Row(
+        CHANGE, plain("/v1/admin/understanding?container_id={vault}")
+    ),
+    ("POST", "/v1/admin/extract"): Row(
+        CHANGE, plain("/v1/admin/extract", body=SELECTED, names="pdf_id"), (400,)
+    ),
+    ("GET", "/v1/containers/{container_id}/pages"): Row(
+        READ, plain("/v1/containers/{vault}/pages?page=1")
+    ),
+    ("GET", "/v1/documents/{doc_id}/pages/{page}/extraction"): Row(
+        READ, plain("/v1/documents/{pdf_id}/pages/1/extraction", names="pdf_id"), (404,)
+    ),
     ("POST", "/v1/admin/refresh"): Row(CHANGE, plain("/v1/admin/refresh", body=REFRESH)),
     ("POST", "/v1/admin/rollback"): Row(
         CHANGE, plain("/v1/admin/rollback", body={"container_id": "{vault}"}), (409,)

@@ -25,6 +25,7 @@ from latent_client.searches import SearchCalls
 from latent_client.sources import SourceCalls
 from latent_client.transfers import TransferCalls
 from latent_client.transport import DEFAULT_URL, Blob, GatewayClient, part
+from latent_client.understanding import UnderstandingCalls
 from latent_client.waiting import HOUR
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Unavailable
@@ -67,7 +68,14 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 
 
 class AsyncClient(
-    AccessCalls, JobCalls, ProcessingCalls, SearchCalls, SourceCalls, TransferCalls, GatewayClient
+    AccessCalls,
+    JobCalls,
+    ProcessingCalls,
+    UnderstandingCalls,
+    SearchCalls,
+    SourceCalls,
+    TransferCalls,
+    GatewayClient,
 ):
     """A gateway at ``url``. Use it as an async context manager, or ``close`` it."""
 

@@ -82,10 +82,48 @@ class PagePdfFile(BaseModel):
     page_pdf_sha256: str
 
 
+class ExtractionFile(BaseModel):
+    """A page extraction that was written to a file, and the hashes of what it is from."""
+
+    file: str
+    doc_id: UUID
+    page: int
+    bytes: int
+    sha256: str
+    """Of the file."""
+    page_hash: str
+    pdf_sha256: str | None
+    page_pdf_sha256: str | None
+    next_page_pdf_sha256: str | None
+
+
+async def export_extraction(
+    client: AsyncClient, doc_id: UUID, page: int, file: Path
+) -> ExtractionFile:
+    """Write what a language model said about a page as JSON."""
+    found = await client.page_extraction(doc_id, page)
+    content = orjson.dumps(
+        found.model_dump(mode="json"), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    )
+    await asyncio.to_thread(_write, file, content)
+    return ExtractionFile(
+        file=str(file),
+        doc_id=doc_id,
+        page=page,
+        bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        page_hash=found.page_hash,
+        pdf_sha256=found.pdf_sha256,
+        page_pdf_sha256=found.page_pdf_sha256,
+        next_page_pdf_sha256=found.next_page_pdf_sha256,
+    )
+
+
 async def export_page_pdf(
-    client: AsyncClient, doc_id: UUID, page: int, folder: Path
+    client: AsyncClient, doc_id: UUID, page: int, folder: Path, *, file: Path | None = None
 ) -> PagePdfFile:
-    """Write one page of a PDF as ``<doc_id>/pages/<number>.pdf`` and verify its hash."""
+    """Write one page of a PDF as ``<doc_id>/pages/<number>.pdf`` below ``folder``, or to ``file``, and verify its
+    hash."""
     made = await client.page_pdf(doc_id, page)
     if made.pdf_uri is None and made.job_id is not None:
         await client.wait([made.job_id], timeout_seconds=PAGE_PDF_SECONDS)
@@ -95,7 +133,7 @@ async def export_page_pdf(
     content = (await client.fetch(made.pdf_uri)).content
     if hashlib.sha256(content).hexdigest() != made.page_pdf_sha256:
         raise Unavailable(f"the PDF of page {page} does not match its hash: export it again")
-    file = folder / str(doc_id) / "pages" / f"{page:04d}.pdf"
+    file = file or folder / str(doc_id) / "pages" / f"{page:04d}.pdf"
     await asyncio.to_thread(_write, file, content)
     return PagePdfFile(
         file=str(file),

@@ -182,6 +182,21 @@ def test_a_page_is_looked_at_when_enough_of_it_is_picture(
     assert hit.visual_importance_by == (None if importance is None else "measure")
 
 
+@pytest.mark.parametrize(
+    ("share", "importance", "read_as"), [(0.0, 5, "image"), (1.0, 2, "text"), (None, 4, "image")]
+)
+def test_a_models_judgement_of_a_page_counts_more_than_the_measure(
+    share: float | None, importance: int, read_as: str
+) -> None:
+    names = {"next_pdf_mime": "application/pdf", "next_pdf_filename": "q.pdf"}
+    judged = {**page(share, pdf="c"), "importance": importance, "next_pdf_sha256": "d", **names}
+    hit = shown(chunk("kipper", page=1), pages={1: judged})
+    assert (hit.visual_importance, hit.visual_importance_by) == (importance, "model")
+    assert (hit.read_as, hit.visual_share) == (read_as, share)
+    assert hit.page_pdf_uri == "inline:c:application/pdf:p.pdf"
+    assert hit.next_page_pdf_uri == "inline:d:application/pdf:q.pdf"
+
+
 WHARF = "\n".join(f"Berth {n} is let to ship {n}." for n in range(1, 60))
 LINES = WHARF.split("\n")
 

@@ -41,6 +41,7 @@ from latent_gateway.api import (
     containers,
     documents,
     evaluation,
+    extractions,
     health,
     ingest,
     installation,
@@ -57,6 +58,7 @@ from latent_gateway.api import (
     sources,
     tokens,
     transfers,
+    understanding,
     uploads,
 )
 from latent_gateway.auth.quotas import Quotas
@@ -101,6 +103,8 @@ ROUTERS = (
     models,
     admin,
     processing,
+    understanding,
+    extractions,
     refresh,
     tokens,
     sign_in_links,

@@ -13,11 +13,18 @@ from latent_cli.commands.documents import any_identity, identity
 from latent_cli.exits import FOUND
 from latent_cli.jobs_output import finish_jobs
 from latent_cli.options import InContainer, Json, Wait, command_app
-from latent_cli.output import amount, answers, emit, notes, safe, size, table
+from latent_cli.output import amount, answers, brief, emit, notes, safe, size, table
 from latent_cli.progress import ProgressBars
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_client.pages import PagesReport, export_page_pdf, export_pages
+from latent_client.pages import (
+    ExtractionFile,
+    PagePdfFile,
+    PagesReport,
+    export_extraction,
+    export_page_pdf,
+    export_pages,
+)
 from latent_core.domain.errors import Invalid
 from latent_core.domain.pdf_status import (
     Action,
@@ -27,6 +34,7 @@ from latent_core.domain.pdf_status import (
     SelectedDocument,
 )
 from latent_core.wire.pages import MAX_SELECTED
+from latent_core.wire.understanding import FoundPage
 
 app = command_app()
 
@@ -35,7 +43,7 @@ MISSING_SHOWN = 20
 
 @app.callback()
 def pages() -> None:
-    """Export page images and single-page PDFs, show which PDFs are processed, and process them."""
+    """Find pages, export images, PDFs and extractions of pages, show which PDFs are processed, and process them."""
 
 
 @app.command()
@@ -59,6 +67,13 @@ def export(
     pdf: Annotated[
         bool, typer.Option("--pdf", help="Write one page of a PDF as <doc_id>/pages/<number>.pdf.")
     ] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to",
+            help="With --page: the file to write. Ending .pdf: the page's PDF; .json: its extraction.",
+        ),
+    ] = None,
     base_url: Annotated[
         str | None,
         typer.Option("--base-url", help="Address of the folder: pages.jsonl gets absolute uris."),
@@ -67,9 +82,15 @@ def export(
 ) -> None:
     """Write <doc_id>/pages/<number>.webp and <doc_id>/pages.jsonl for each document.
 
-    Existing images are kept, so an interrupted export continues. Exit 4 if images are missing.
+    Existing images are kept, so an interrupted export continues. Exit 4 if images are missing. With --page and --to it
+    writes one page to a file and prints the hashes of what it is from.
     """
     chosen = [*(names or []), *(documents or [])]
+    if to is not None:
+        if page is None or len(chosen) != 1:
+            raise Invalid("--to needs one document and --page")
+        _export_page(container, chosen[0], page, to, as_json=as_json)
+        return
     if pdf or page is not None:
         if not pdf or page is None or len(chosen) != 1:
             raise Invalid("a single-page PDF needs one document, --page and --pdf")
@@ -94,15 +115,87 @@ def export(
         raise typer.Exit(FOUND)
 
 
-def _export_pdf(container: str | None, name: str, page: int, out: Path, *, as_json: bool) -> None:
+def _export_page(container: str | None, name: str, page: int, to: Path, *, as_json: bool) -> None:
     doc_id = any_identity(container, name)
-    written = ask(lambda client: export_page_pdf(client, doc_id, page, out))
+    match to.suffix.lower():
+        case ".pdf":
+            _show_file(
+                ask(lambda client: export_page_pdf(client, doc_id, page, Path(), file=to)),
+                as_json=as_json,
+            )
+        case ".json":
+            _show_file(
+                ask(lambda client: export_extraction(client, doc_id, page, to)), as_json=as_json
+            )
+        case _:
+            raise Invalid(f"'{to}' ends neither with .pdf nor with .json")
+
+
+def _show_file(written: PagePdfFile | ExtractionFile, *, as_json: bool) -> None:
     if as_json:
         emit(written)
         return
     answers().print(safe(f"{written.file}: {size(written.bytes)}"))
-    answers().print(f"pdf_sha256      {written.pdf_sha256}")
-    answers().print(f"page_pdf_sha256 {written.page_pdf_sha256}")
+    hashes = {k: v for k, v in written.model_dump().items() if k.endswith(("sha256", "hash")) and v}
+    width = max(map(len, hashes))
+    for name, value in hashes.items():
+        answers().print(f"{name:{width}} {value}")
+
+
+@app.command()
+def find(
+    container: InContainer,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="DOC", help="Only these documents: id, source URI or path."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option("--text", help="Text of the page or of its extraction, in any case."),
+    ] = None,
+    page: Annotated[int | None, typer.Option("--page", min=1, help="Number of the page.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of pages.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Find pages by a text in them or by their number, with the state of their extraction. Exit 4 if there is none."""
+    if text is None and page is None:
+        raise Invalid("give --text, --page or both")
+    ids = [identity(container, name) for name in names or []]
+
+    async def search(client: AsyncClient) -> list[FoundPage]:
+        found: list[FoundPage] = []
+        async for one in client.find_pages(container, text=text, page=page, doc_ids=ids):
+            found.append(one)
+            if len(found) == limit:
+                break
+        return found
+
+    found = ask(search)
+    if as_json:
+        emit({"pages": found})
+    else:
+        columns = ("SOURCE", ">PAGE", ">VISUAL", "BY", "EXTRACTION", "IN", "ID", "EXCERPT")
+        answers().print(table(columns, map(_found_row, found)))
+    if not found:
+        raise typer.Exit(FOUND)
+
+
+def _found_row(one: FoundPage) -> tuple[object, ...]:
+    return (
+        one.source_uri.removeprefix("file:///"),
+        one.page,
+        one.visual_importance or "",
+        one.visual_importance_by or "",
+        one.extraction,
+        ", ".join(one.found_in),
+        one.doc_id,
+        brief(" ".join(one.excerpt.split())),
+    )
+
+
+def _export_pdf(container: str | None, name: str, page: int, out: Path, *, as_json: bool) -> None:
+    doc_id = any_identity(container, name)
+    _show_file(ask(lambda client: export_page_pdf(client, doc_id, page, out)), as_json=as_json)
 
 
 @app.command()

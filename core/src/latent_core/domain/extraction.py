@@ -11,6 +11,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from latent_core.domain.errors import IngestFailed
 
+PROMPT: Final = "page-1"
+"""The prompt's file; its name is the version."""
 VERSION: Final = 1
 """Of the form below. A page that was extracted with a lower one is stale."""
 MAX_TEXT: Final = 100_000

@@ -21,6 +21,8 @@ class JobKind(StrEnum):
     RENDER = "render"
     PAGE_PDF = "page_pdf"
     """Make a PDF of one page, on request."""
+    EXTRACT = "extract"
+    """Have the pages of a document described by a language model."""
     READ_IMAGE = "read_image"
     """Read the text of a picture that was uploaded for a search."""
     PURGE = "purge"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 Importance = Literal[1, 2, 3, 4, 5]
 ReadAs = Literal["text", "image"]
@@ -20,6 +20,16 @@ def of_share(share: float | None) -> Importance | None:
     if share is None:
         return None
     return next((importance for from_share, importance in SHARES if share >= from_share), 1)
+
+
+def judged(
+    by_model: int | None, share: float | None
+) -> tuple[Importance | None, ImportanceBy | None]:
+    """A model's judgement (1 to 5, as stored), or the measure that stands in for it; and whose it is."""
+    if by_model is not None:
+        return cast(Importance, by_model), "model"
+    importance = of_share(share)
+    return importance, None if importance is None else "measure"
 
 
 def read_as(importance: int | None) -> ReadAs:

@@ -54,9 +54,10 @@ class JobContext:
     ``transact``. Do not call these methods inside that transaction: it holds the job's row.
     """
 
-    def __init__(self, db: Database, claim: HeldClaim) -> None:
+    def __init__(self, db: Database, claim: HeldClaim, *, despite_cancel: bool = False) -> None:
         self._db = db
         self._claim = claim
+        self._despite_cancel = despite_cancel
         self._progress_at = float("-inf")
         self.settled = False
         """Whether the handler already recorded the end of its job."""
@@ -65,6 +66,16 @@ class JobContext:
     def job(self) -> ClaimedJob:
         return self._claim.job
 
+    def despite_cancel(self) -> JobContext:
+        """The same job for a short step that completes what is done: a requested cancellation does not interrupt it."""
+        return JobContext(self._db, self._claim, despite_cancel=True)
+
+    def _raise_if_ended(self) -> None:
+        if self._despite_cancel:
+            self._claim.raise_if_lost()
+        else:
+            self._claim.raise_if_ended()
+
     async def checkpoint(self) -> None:
         """Raise ``LeaseLost`` or ``JobCancelled`` if the job is no longer ours.
 
@@ -72,7 +83,7 @@ class JobContext:
         is unreachable; then the database is asked.
         """
         await asyncio.sleep(0)
-        self._claim.raise_if_ended()
+        self._raise_if_ended()
         if self._claim.stale:
             try:
                 await self.fence()
@@ -94,7 +105,7 @@ class JobContext:
         if row is None:
             raise self._lost()
         self._claim.learn(row, checked_at)
-        self._claim.raise_if_ended()
+        self._raise_if_ended()
 
     async def _beat(self) -> dict[str, Any] | None:
         parameters = beat_parameters([self._claim], self._claim.lease_seconds)
@@ -139,7 +150,7 @@ class JobContext:
             raise self._lost()
         if row["cancel_requested"]:
             self._claim.cancel()
-        self._claim.raise_if_ended()
+        self._raise_if_ended()
 
     async def warn(self, issue: Issue) -> None:
         """Add a warning to the job, at most a hundred. ``LeaseLost``."""

@@ -24,7 +24,7 @@ from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modali
 from latent_core.domain.manifest.model import Display
 from latent_core.domain.origin import Origin
 from latent_core.domain.table import header_above, header_row
-from latent_core.domain.visual_importance import Importance, ImportanceBy, of_share, read_as
+from latent_core.domain.visual_importance import Importance, ImportanceBy, judged, read_as
 from latent_core.search.container_search import ContainerCandidates
 from latent_core.search.hit_pages import HitPages
 from latent_core.search.hydrate import HydratedRows
@@ -114,6 +114,7 @@ class _Look:
     """None while this page has no image, though others may have one."""
     uris: list[str]
     pdf_uri: str | None
+    next_pdf_uri: str | None
     importance: Importance | None
     importance_by: ImportanceBy | None
     share: float | None
@@ -127,14 +128,15 @@ def _look(
 ) -> _Look:
     uris = [_page_uri(one, bucket, links) for one in row.pages]
     share = picture_share(page.visual if page else None, row.modality)
-    importance = of_share(share)
+    importance, importance_by = judged(page.importance if page else None, share)
     return _Look(
         number=page.page if page else row.page,
         uri=_page_uri(page, bucket, links) if page else None,
         uris=[uri for uri in uris if uri is not None],
         pdf_uri=_page_pdf_uri(page, bucket, links),
+        next_pdf_uri=_next_page_pdf_uri(page, bucket, links),
         importance=importance,
-        importance_by=None if importance is None else "measure",
+        importance_by=importance_by,
         share=share,
         lack=found.lacks.get(row.doc_id, NO_IMAGE),
     )
@@ -187,6 +189,7 @@ def _hit(
         page_image="ready" if look.uri else look.lack.state,
         page_image_cause=None if look.uri else look.lack.cause,
         page_pdf_uri=look.pdf_uri,
+        next_page_pdf_uri=look.next_pdf_uri,
         read_as=read_as(look.importance),
         visual_importance=look.importance,
         visual_importance_by=look.importance_by,
@@ -318,6 +321,14 @@ def _page_pdf_uri(page: PageFiles | None, bucket: str, links: LinkSigner) -> str
     if page is None or not (page.pdf_sha256 and page.pdf_mime and page.pdf_filename):
         return None
     return links.link(bucket, page.pdf_sha256, page.pdf_mime, "inline", page.pdf_filename)
+
+
+def _next_page_pdf_uri(page: PageFiles | None, bucket: str, links: LinkSigner) -> str | None:
+    if page is None or not (page.next_pdf_sha256 and page.next_pdf_mime and page.next_pdf_filename):
+        return None
+    return links.link(
+        bucket, page.next_pdf_sha256, page.next_pdf_mime, "inline", page.next_pdf_filename
+    )
 
 
 def _rendered(display: Display, snippet: Snippet, row: HitRow, score: float) -> str:

@@ -4,15 +4,17 @@ the end."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
 
 from latent_core.db import audit
 from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
 from latent_core.db.documents import documents, pdf_status
 from latent_core.domain import cursors
 from latent_core.domain.errors import Forbidden, Invalid, NotFound, Unauthorized
@@ -25,6 +27,7 @@ from latent_core.domain.pdf_status import (
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.ingest.processing import process
+from latent_core.wire.base import Envelope
 from latent_core.wire.pages import PdfStatusPage, ProcessAnswer, ProcessBody
 from latent_gateway.api.sse import (
     KEEP_ALIVE,
@@ -40,6 +43,8 @@ from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import json_answer
 
 router = APIRouter(tags=["admin"])
+
+StatusT = TypeVar("StatusT", bound=BaseModel)
 
 EVENTS: Final = described(
     "Server-sent events: `accepted` with the outcome for each document, `document` after each change, `end`"
@@ -57,7 +62,7 @@ async def status_of_pdfs(
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
     """PDFs of one container, or of all that the caller owns, ordered by id. The first page also has the totals."""
-    after = _after(cursor)
+    after = after_id(cursor)
     access.require(caller, Scope.ADMIN)
     async with shared.stack.db.reading() as conn:
         ids = await _container_ids(conn, caller, container_id)
@@ -76,7 +81,8 @@ async def _container_ids(
     return [(await access.owned(conn, caller, container_id)).id]
 
 
-def _after(cursor: str | None) -> UUID | None:
+def after_id(cursor: str | None) -> UUID | None:
+    """The document after which a listing goes on; None for the first page."""
     if cursor is None:
         return None
     try:
@@ -146,27 +152,43 @@ async def _begun(
 async def _followed(
     shared: Gateway, caller: Principal, accepted: ProcessAnswer
 ) -> AsyncIterator[bytes]:
-    """The state of each PDF whenever it changes, until no job works on any of them.
+    ids = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]
+
+    async def look(conn: Connection, container: Container) -> Mapping[UUID, PdfStatus]:
+        return await pdf_status.of_documents(conn, container.id, ids)
+
+    async for event in followed(shared, caller, accepted, accepted.container_id, look, _goes_on):
+        yield event
+
+
+async def followed(
+    shared: Gateway,
+    caller: Principal,
+    accepted: Envelope,
+    container_id: str,
+    look: Callable[[Connection, Container], Awaitable[Mapping[UUID, StatusT]]],
+    goes_on: Callable[[StatusT], bool],
+) -> AsyncIterator[bytes]:
+    """The status of each document whenever it changes, until no job works on any of them.
 
     Also ends when the caller may no longer see them: permissions are checked again on every read.
     """
     yield written("accepted", accepted.model_dump(mode="json"))
-    accepted_ids = [one.doc_id for one in accepted.documents if one.action is not Action.REFUSED]
     now = asyncio.get_running_loop().time
     until, rhythm = now() + LONGEST_STREAM_SECONDS, Rhythm(now())
-    shown: Mapping[UUID, PdfStatus] = {}
+    shown: Mapping[UUID, StatusT] = {}
     while now() < until and not shared.stack.closing.is_set():
         try:
             caller = await shared.tokens.renewed(caller)
             async with shared.stack.db.transaction() as conn:
-                container = await access.owned(conn, caller, accepted.container_id)
-                seen = await pdf_status.of_documents(conn, container.id, accepted_ids)
+                container = await access.owned(conn, caller, container_id)
+                seen = await look(conn, container)
         except (Unauthorized, Forbidden, NotFound):
             return
         fresh = [one for doc_id, one in seen.items() if shown.get(doc_id) != one]
         for one in fresh:
             yield written("document", one.model_dump(mode="json"))
-        if not any(map(_goes_on, seen.values())):
+        if not any(map(goes_on, seen.values())):
             yield written("end", {"documents": len(seen)})
             return
         if rhythm.looked(now(), changed=bool(fresh)):

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import orjson
 
 from latent_core.domain.errors import IngestFailed
-from latent_core.domain.extraction import VERSION, json_schema
+from latent_core.domain.extraction import PROMPT, VERSION, json_schema
 from latent_core.models.llm.port import (
     Completion,
     ImagePart,
@@ -23,8 +23,6 @@ from latent_core.models.llm.port import (
     TextPart,
 )
 
-PROMPT: Final = "page-1"
-"""The file of the prompt; its name is the version."""
 MAX_TOKENS: Final = 16_000
 """Of an answer."""
 SECONDS: Final = 300.0

@@ -80,12 +80,16 @@ LEFT JOIN LATERAL (
                'page', p.page, 'line_start', p.line_start, 'head', CASE WHEN c.page_end > c.page THEN left(p.text, %(head)s) END,
                'opening', CASE WHEN c.page_end > c.page THEN strpos(
                    p.text, substr(c.text, 1 + coalesce((c.meta->>'repeated_chars')::integer, 0), %(opening)s)) > 0 ELSE false END,
-               'visual', p.visual, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
+               'visual', p.visual, 'importance', e.visual_importance, 'next_pdf_sha256', g.sha256, 'next_pdf_mime', g.mime,
+               'next_pdf_filename', g.filename, 'image_sha256', p.image_sha256, 'mime', i.mime, 'filename', i.filename,
                'pdf_sha256', f.sha256, 'pdf_mime', f.mime, 'pdf_filename', f.filename) ORDER BY p.page) AS pages
     FROM pages p
     LEFT JOIN blob_refs i ON i.doc_id = p.doc_id AND i.generation = p.generation AND i.role = 'page_image' AND i.part = p.page
     LEFT JOIN blob_refs f ON f.doc_id = p.doc_id AND f.generation = p.generation AND f.role = 'page_pdf' AND f.part = p.page
                          AND f.sha256 = p.pdf_sha256
+    LEFT JOIN page_extractions e ON e.doc_id = p.doc_id AND e.generation = p.generation AND e.page = p.page AND e.state = 'done'
+    LEFT JOIN blob_refs g ON g.doc_id = p.doc_id AND g.generation = p.generation AND g.role = 'page_pdf'
+                         AND g.part = e.next_page AND g.sha256 = e.next_page_pdf_sha256
     WHERE p.doc_id = c.doc_id AND p.generation = c.generation AND p.page BETWEEN c.page AND coalesce(c.page_end, c.page)
 ) spanned ON c.page IS NOT NULL
 WHERE d.deleted_at IS NULL
@@ -224,6 +228,12 @@ class PageFiles:
     pdf_sha256: str | None
     pdf_mime: str | None
     pdf_filename: str | None
+    importance: int | None = None
+    """1 to 5, by a language model; None without its extraction."""
+    next_pdf_sha256: str | None = None
+    """Of the PDF of the page after it, if the extraction consulted it."""
+    next_pdf_mime: str | None = None
+    next_pdf_filename: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,129 @@
+"""Calls for what language models make of documents: status, and page extraction of selected ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import aclosing
+from typing import Final
+from uuid import UUID
+
+from pydantic import ValidationError
+
+from latent_client.processing import QUIET_SECONDS
+from latent_client.streams import read_events
+from latent_client.transport import ClientCalls, part
+from latent_core.domain.errors import Unavailable
+from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
+from latent_core.wire.understanding import (
+    ExtractAnswer,
+    ExtractionAnswer,
+    ExtractionView,
+    FoundPage,
+    FoundPages,
+    UnderstandingPage,
+)
+
+STATUS: Final = "/v1/admin/understanding"
+EXTRACT: Final = "/v1/admin/extract"
+
+
+class UnderstandingCalls(ClientCalls):
+    """Calls for the owners of a container; pages are for its readers."""
+
+    async def find_pages(
+        self,
+        container_id: str,
+        *,
+        text: str | None = None,
+        page: int | None = None,
+        doc_ids: Collection[UUID] = (),
+    ) -> AsyncIterator[FoundPage]:
+        """Pages that contain ``text``, in the source or in their extraction; or pages of that number."""
+        ids = [str(doc_id) for doc_id in doc_ids] or None
+        path = f"/v1/containers/{part(container_id)}/pages"
+        number = None if page is None else str(page)
+        async for found in self._pages(FoundPages, path, text=text, page=number, doc_id=ids):
+            for one in found.pages:
+                yield one
+
+    async def page_extraction(self, doc_id: UUID, number: int) -> ExtractionView:
+        """What a language model said about a page, or why its answer was refused."""
+        path = f"/v1/documents/{doc_id}/pages/{number}/extraction"
+        return (await self._transport.ask(ExtractionAnswer, "GET", path)).page
+
+    async def understanding(self, container_id: str) -> AsyncIterator[DocumentUnderstanding]:
+        """How far the summary and the extracted pages of each document are."""
+        async for page in self._pages(UnderstandingPage, STATUS, container_id=container_id):
+            for document in page.documents:
+                yield document
+
+    async def understanding_totals(self, container_id: str) -> UnderstandingTotals:
+        """The same of the whole container, with the tokens and the cost of all calls."""
+        query: dict[str, str | int | list[str] | None] = {"container_id": container_id, "limit": 1}
+        page = await self._transport.ask(UnderstandingPage, "GET", STATUS, query=query)
+        if page.totals is None:
+            raise Unavailable(
+                "the gateway sent no totals; use client and gateway of the same release"
+            )
+        return page.totals
+
+    async def extract(
+        self,
+        container_id: str,
+        doc_ids: Collection[UUID],
+        *,
+        pages: Sequence[int] | None = None,
+        force: bool = False,
+    ) -> ExtractAnswer:
+        """Have pages described by the container's language model. Returns the jobs."""
+        body = _body(container_id, doc_ids, pages, force=force, stream=False)
+        return await self._transport.ask(ExtractAnswer, "POST", EXTRACT, json=body, repeatable=True)
+
+    async def follow_extraction(
+        self,
+        container_id: str,
+        doc_ids: Collection[UUID],
+        *,
+        pages: Sequence[int] | None = None,
+        force: bool = False,
+    ) -> AsyncIterator[DocumentUnderstanding]:
+        """The same, and the state of each document when it changes, until all jobs have ended."""
+        body = _body(container_id, doc_ids, pages, force=force, stream=True)
+        async with (
+            self._transport.stream(
+                EXTRACT, method="POST", json=body, read_seconds=QUIET_SECONDS
+            ) as response,
+            aclosing(read_events(response.aiter_bytes())) as events,
+        ):
+            async for event in events:
+                if event.event == "document":
+                    yield _status(event.data)
+                elif event.event == "end":
+                    return
+        raise Unavailable(
+            "the stream ended before all documents were extracted; `understanding` has their state"
+        )
+
+
+def _body(
+    container_id: str,
+    doc_ids: Collection[UUID],
+    pages: Sequence[int] | None,
+    *,
+    force: bool,
+    stream: bool,
+) -> dict[str, object]:
+    return {
+        "container_id": container_id,
+        "doc_ids": [str(doc_id) for doc_id in doc_ids],
+        "pages": None if pages is None else list(pages),
+        "force": force,
+        "stream": stream,
+    }
+
+
+def _status(data: str) -> DocumentUnderstanding:
+    try:
+        return DocumentUnderstanding.model_validate_json(data)
+    except ValidationError as exc:
+        raise Unavailable(f"the state of a document cannot be parsed: {exc}") from exc
