@@ -9,7 +9,6 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from latent_client.processing import QUIET_SECONDS
 from latent_client.streams import read_events
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.errors import Unavailable
@@ -25,6 +24,8 @@ from latent_core.wire.understanding import (
 
 STATUS: Final = "/v1/admin/understanding"
 EXTRACT: Final = "/v1/admin/extract"
+QUIET_SECONDS: Final = 60.0
+"""Read timeout. The server sends something every 15 s."""
 
 
 class UnderstandingCalls(ClientCalls):
