@@ -313,6 +313,7 @@ class AsyncClient(
         page: int | None = None,
         contains: str | None = None,
         duplicates: bool | None = None,
+        generated: bool | None = None,
         meta: Mapping[str, str] | None = None,
     ) -> AsyncIterator[ChunkView]:
         """Stored chunks that match all arguments. ``source_uri`` is a prefix; ``meta`` compares fields for equality.
@@ -331,6 +332,7 @@ class AsyncClient(
             "page": str(page) if page is not None else None,
             "contains": contains,
             "duplicates": str(duplicates).lower() if duplicates is not None else None,
+            "generated": str(generated).lower() if generated is not None else None,
             **{f"meta.{name}": value for name, value in (meta or {}).items()},
         }
         async for found in self._pages(ChunkPage, path, **params):

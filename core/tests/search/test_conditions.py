@@ -51,10 +51,10 @@ ON CONFLICT DO NOTHING
 CHUNK: Final = """
 INSERT INTO chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text,
                     embed_text, page, page_end, key_path, heading_path, parent_section, table_id, offset_start, offset_end, content_hash, token_count,
-                    windows, tsv, length, provenance, meta)
+                    windows, tsv, length, provenance, meta, generated)
 VALUES (%(doc_id)s, 1, %(chunk_no)s, gen_random_uuid(), 'lamps', %(chunk_no)s, %(modality)s, %(source_type)s,
         %(block_type)s,
-        'x', 'x', %(page)s, %(page_end)s, %(key_path)s, %(headings)s, %(parent)s, %(table_id)s, 0, 1, '0', 1, 1, '', 1, '{}', %(meta)s)
+        'x', 'x', %(page)s, %(page_end)s, %(key_path)s, %(headings)s, %(parent)s, %(table_id)s, 0, 1, '0', 1, 1, '', 1, '{}', %(meta)s, %(generated)s)
 """
 
 # Wide rows, as chunks are: 10 of each of 1000 documents.
@@ -96,6 +96,7 @@ async def fill(db: Database, rows: Sequence[FilterRow]) -> None:
                 "block_type",
                 "parent",
                 "table_id",
+                "generated",
             )
             chunk = {name: getattr(row, name) for name in names}
             chunk["headings"] = list(row.headings)

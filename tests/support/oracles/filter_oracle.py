@@ -49,6 +49,7 @@ class FilterRow:
     modified: datetime | None = None
     first_fetched: datetime | None = None
     fetched: datetime | None = None
+    generated: str | None = None
     doc_meta: Mapping[str, Any] = field(default_factory=dict)
     chunk_meta: Mapping[str, Any] = field(default_factory=dict)
 
@@ -114,6 +115,8 @@ class FilterJudge:
             return any(page == value if op == "eq" else _ORDER[op](page, value) for page in pages)
         if name in ("modified", "ingested"):
             return _moment(row.modified if name == "modified" else row.fetched, op, value)
+        if name == "generated":
+            return value == row.generated or value is (row.generated is not None)
         if name == "symbol":
             return _symbol(row.chunk_meta.get("symbols"), op, value)
         if name.startswith("meta."):
@@ -363,6 +366,7 @@ def _document(rng: random.Random, first: int, now: datetime) -> list[FilterRow]:
                 table_id=rng.choice([None, *TABLES]),
                 page=page,
                 page_end=None if page is None else rng.choice([None, page, page + 2]),
+                generated=(None, None, "page", "summary", "visual")[(first + n) % 5],
                 **times,
                 doc_meta=doc_meta,
                 chunk_meta=_meta(rng, IN_CHUNKS) if rng.random() < 0.3 else {},
@@ -417,7 +421,7 @@ def _comparable(
     ) | st.fixed_dictionaries({"in": st.lists(equal, min_size=1, max_size=4)})
 
 
-def _closed(*names: str) -> st.SearchStrategy[Any]:
+def _closed(*names: Plain) -> st.SearchStrategy[Any]:
     one = st.sampled_from(names)
     several = st.lists(one, min_size=1, max_size=3)
     return one | several | _operators(eq=one, ne=one) | st.fixed_dictionaries({"in": several})
@@ -471,6 +475,7 @@ def fields(
         "page": _page | _comparable(_page, _page),
         "modified": _days | _comparable(_days, _days),
         "ingested": _days | _comparable(_days, _days),
+        "generated": _closed(True, False, "page", "summary", "caption"),
         "max_age": st.sampled_from(["1d", "30d", "6w", "1y", "240h"]),
     }
     meta = {

@@ -12,7 +12,15 @@ import pytest
 
 from latent_core.db import containers
 from latent_core.db.connection import Connection, Database
-from latent_core.db.documents import page_extractions, summaries
+from latent_core.db.documents import (
+    chunk_listing,
+    chunk_texts,
+    documents,
+    outline,
+    page_extractions,
+    summaries,
+)
+from latent_core.db.documents.chunk_listing import ChunkSelection
 from latent_core.db.documents.page_extractions import ExtractionMaker, NewPageExtraction
 from latent_core.db.documents.summaries import NewSummary
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
@@ -27,6 +35,8 @@ from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
+from latent_core.search.readable import Readable
+from latent_core.wire.search import Hit, SearchRequest
 from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText, append_generated
 from tests.support.harness.worker_harness import (
@@ -301,6 +311,86 @@ async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_th
     assert await generated(harness) == []
     assert await sql(harness.stack.db, ORIGINALS) == before
     await clean(harness)
+
+
+async def hits(harness: WorkerHarness, query: str, **more: Any) -> list[Hit]:
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    request = SearchRequest(containers=[CONTAINER], top_k=20, query=query, dedup=False, **more)
+    answer = await harness.deps.search_service(20).search(request, {CONTAINER: Readable(container)})
+    assert not answer.partial, answer.issues
+    return answer.hits
+
+
+async def test_a_hit_on_a_generated_chunk_says_who_wrote_it_and_can_be_excluded(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    only_originals = await hits(harness, "handshake tokens", generated=False)
+    await generate(harness, doc, [GeneratedText("A diagram of the handshake tokens.", 2)])
+
+    found = {hit.text: hit for hit in await hits(harness, "handshake tokens")}
+    (mine,) = [hit for hit in found.values() if hit.generated is not None]
+    assert mine.text == "A diagram of the handshake tokens."
+    assert mine.generated == by(GeneratedKind.PAGE)
+    assert mine.place.page == 2
+    assert len(found) == 2
+    for excluding in (
+        {"generated": False},
+        {"filters": {"generated": False}},
+        {"filters": {"not": {"generated": "page"}}},
+    ):
+        rest = await hits(harness, "handshake tokens", **excluding)
+        assert [hit.text for hit in rest] == [hit.text for hit in only_originals]
+    for selecting in ({"generated": True}, {"generated": ["page", "visual"]}):
+        assert [h.text for h in await hits(harness, "tokens", filters=selecting)] == [mine.text]
+    assert await hits(harness, "tokens", filters={"generated": "summary"}) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "exact"),
+    [
+        ("", {"must_terms": ["handshake"]}),
+        ("", {"regexes": ["hand.hake"]}),
+        ('"the handshake"', {}),
+    ],
+)
+async def test_exact_terms_expressions_and_quotes_are_those_of_the_source(
+    harness: WorkerHarness, query: str, exact: dict[str, Any]
+) -> None:
+    doc = await harness.add("guide.txt", b"They prepare the handshake for you.")
+    await harness.work()
+    await generate(harness, doc, [GeneratedText("A diagram of the handshake.", 1)])
+    assert [hit.text for hit in await hits(harness, query, **exact)] == [
+        "They prepare the handshake for you."
+    ]
+
+
+async def test_outlines_and_previews_show_what_the_source_says(harness: WorkerHarness) -> None:
+    doc = await harness.add("guide.md", b"# Guide\n\nPKCE protects.", mime="text/markdown")
+    await harness.work()
+    async with harness.stack.db.reading() as conn:
+        before = await outline.sections(conn, doc, 10), await chunk_texts.beginning(conn, doc, 99)
+    await generate(harness, doc, [GeneratedText("A diagram.", 1, headings=("Figures",))])
+    async with harness.stack.db.reading() as conn:
+        after = await outline.sections(conn, doc, 10), await chunk_texts.beginning(conn, doc, 99)
+        shown = await documents.view(conn, doc)
+        listed = [
+            await chunk_listing.find(
+                conn, CONTAINER, ChunkSelection(generated=chosen), after=-1, limit=9, seconds=60
+            )
+            for chosen in (True, False, None)
+        ]
+    assert after == before
+    assert shown is not None
+    assert (shown.chunks, shown.generated_chunks) == (2, 1)
+    assert [[row.generated for row in one.rows] for one in listed] == [
+        ["page"],
+        [None],
+        [None, "page"],
+    ]
 
 
 class Killed(BaseException):

@@ -65,6 +65,13 @@ def inspect(
         bool | None,
         typer.Option("--duplicates/--originals", help="Only near-duplicates, or only originals."),
     ] = None,
+    generated: Annotated[
+        bool | None,
+        typer.Option(
+            "--generated/--not-generated",
+            help="Only what a language model wrote about the documents, or only what they say themselves.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of chunks.")] = 50,
     as_json: Json = False,
 ) -> None:
@@ -79,6 +86,7 @@ def inspect(
         "page": page,
         "contains": contains,
         "duplicates": duplicates,
+        "generated": generated,
         "meta": _fields(meta or []) or None,
     }
     _check_alone(selection, document, chunk, sizes=sizes)

@@ -100,6 +100,10 @@ def search(
             help="Mark hits with a relevance below 50 %; default: as each container's manifest says.",
         ),
     ] = None,
+    generated: Annotated[
+        bool,
+        typer.Option(help="Also find what a language model wrote about the documents."),
+    ] = True,
     neighbours: Annotated[
         int,
         typer.Option(
@@ -135,6 +139,8 @@ def search(
         "diagnostics": diagnostics,
     }
     fields |= {name: value for name, value in more.items() if value}
+    if not generated:
+        fields["generated"] = False
     exact = {"min_score": min_score, "mark_weak": mark_weak}
     fields |= {name: value for name, value in exact.items() if value is not None}
     if not any((query.strip(), like, must_terms, regexes, path_like)):

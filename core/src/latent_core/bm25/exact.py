@@ -125,7 +125,7 @@ TEXTS: Final = """
 SELECT c.chunk_no, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation AND d.deleted_at IS NULL
-WHERE c.container_id = %(container_id)s
+WHERE c.container_id = %(container_id)s AND c.generated IS NULL
   AND (%(chunk_nos)s::bigint[] IS NULL OR c.chunk_no = ANY(%(chunk_nos)s::bigint[]))
   AND (%(path)s::text IS NULL OR d.uri ILIKE %(path)s)
 ORDER BY c.chunk_no

@@ -35,6 +35,7 @@ SELECT c.chunk_no, c.text, c.meta->>'front_matter'
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
+  AND c.generated IS NULL
   AND coalesce(c.tsv @@ (SELECT phrase_query.phrase::tsquery FROM unnest(%(languages)s::text[], %(phrases)s::text[]) AS phrase_query(language, phrase)
                          WHERE phrase_query.language = d.language), true)
 """

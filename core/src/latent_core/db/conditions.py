@@ -182,6 +182,10 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.INGESTED, FilterOp.IN): "d.fetched_at" + _MOMENTS,
     (Column.INGESTED, FilterOp.EXISTS): "d.fetched_at IS NOT NULL",
     **{(Column.INGESTED, op): "d.fetched_at" + _MOMENT for op in _ORDERED},
+    (Column.GENERATED, FilterOp.IN): (
+        "coalesce(c.generated, 'false') = ANY({value}::text[])"
+        " OR c.generated IS NOT NULL AND 'true' = ANY({value}::text[])"
+    ),
     (Column.MAX_AGE, FilterOp.LTE): (
         "coalesce(d.source_modified_at, d.first_fetched_at) >= now() - {value}::interval"
     ),
@@ -245,7 +249,11 @@ class _Compiler:
         fragment = SQL(_COLUMNS[column, test.op])
         if test.op is FilterOp.EXISTS:
             return fragment
-        given = list(test.values) if test.op in (FilterOp.IN, FilterOp.PREFIX) else test.values[0]
+        given: Any = test.values[0]
+        if test.op in (FilterOp.IN, FilterOp.PREFIX):
+            given = list(test.values)
+        if column is Column.GENERATED:
+            given = [str(value).lower() for value in given]
         return fragment.format(value=self._bind(given), op=_ORDERED.get(test.op, SQL("")))
 
     def _globs(self, globs: Sequence[str]) -> Composable:

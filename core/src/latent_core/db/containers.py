@@ -84,6 +84,8 @@ class Container:
     """Terms per live chunk."""
     is_empty: bool = False
     """It holds no live chunk."""
+    has_generated: bool = False
+    """It holds chunks that a model wrote, of earlier generations perhaps."""
     has_summaries: bool = False
     """It may hold summaries, deleted ones perhaps."""
 
@@ -117,6 +119,7 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
        (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
        (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty,
+       EXISTS (SELECT FROM chunks g WHERE g.container_id = c.id AND g.generated IS NOT NULL) AS has_generated,
        (EXISTS (SELECT FROM postings p WHERE p.container_id = c.id AND p.term = '~')
         OR EXISTS (SELECT FROM unmerged_postings p WHERE p.container_id = c.id AND p.term = '~')) AS has_summaries
 FROM containers c JOIN spaces s ON s.id = c.live_space
@@ -135,6 +138,7 @@ SELECT c.id, c.manifest, c.etag, c.state, c.bucket, c.created_at, c.updated_at,
        (SELECT k.languages FROM keyword_stats k WHERE k.container_id = c.id) AS chunks_by_language,
        (SELECT k.live_length::float8 / nullif(k.live_chunks, 0) FROM keyword_stats k WHERE k.container_id = c.id) AS average_length,
        (SELECT k.live_chunks = 0 FROM keyword_stats k WHERE k.container_id = c.id) AS is_empty,
+       EXISTS (SELECT FROM chunks g WHERE g.container_id = c.id AND g.generated IS NOT NULL) AS has_generated,
        (EXISTS (SELECT FROM postings p WHERE p.container_id = c.id AND p.term = '~')
         OR EXISTS (SELECT FROM unmerged_postings p WHERE p.container_id = c.id AND p.term = '~')) AS has_summaries
 FROM containers c JOIN spaces s ON s.id = c.live_space
@@ -416,6 +420,7 @@ def _container(row: dict[str, Any]) -> Container:
         chunks_by_language=row["chunks_by_language"] or {},
         average_length=row["average_length"] or 0.0,
         is_empty=bool(row["is_empty"]),
+        has_generated=row["has_generated"],
         has_summaries=row["has_summaries"],
         bucket=row["bucket"],
     )

@@ -107,6 +107,8 @@ class DocumentView(BaseModel):
     """Of its newest content; of a live document too, whose former content stays searchable."""
     generation: int | None
     chunks: int
+    generated_chunks: int = 0
+    """Of ``chunks``, those that a language model wrote."""
     pages: int = 0
     bytes: int | None
     sha256: str | None

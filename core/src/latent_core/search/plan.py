@@ -16,7 +16,7 @@ from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Forbidden, Invalid
-from latent_core.domain.filters.model import Column, FilterOp, Node, Test, any_of
+from latent_core.domain.filters.model import Column, FilterOp, Node, Test, all_of, any_of
 from latent_core.domain.manifest.model import (
     OFFERED_MODES,
     Freshness,
@@ -53,6 +53,8 @@ HAS_PAGE_IMAGE: Final = any_of(
 """Mode crossmodal, query by words: chunks on a page (which has an image), and images."""
 IMAGE_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.IMAGE.value,))
 """Mode crossmodal, query by words, if the embedder reads pictures: chunks embedded as pictures."""
+ORIGINALS_ONLY: Final = Test(Column.GENERATED, FilterOp.IN, (False,))
+"""``generated: false``."""
 TEXT_ONLY: Final = Test(Column.MODALITY, FilterOp.IN, (Modality.TEXT.value,))
 """Mode crossmodal, query by picture, if the embedder reads pictures."""
 
@@ -275,7 +277,8 @@ def _container_plans(
     for mode in modes:
         require_offered(mode)  # of containers without a channel, too: an empty one has none
     nodes = [_mode_filter(mode, request, c) for mode, c in zip(modes, chosen, strict=True)]
-    filters = read_filters(request.all_filters, [c.manifest for c in chosen], nodes)
+    own = [_with_originals(node, request, c) for node, c in zip(nodes, chosen, strict=True)]
+    filters = read_filters(request.all_filters, [c.manifest for c in chosen], own)
     fusions = _fusions(request, chosen)
     channels_of = [
         (
@@ -316,6 +319,7 @@ def _searches_summaries(
     own = container.manifest.summaries
     return (
         container.has_summaries
+        and request.generated
         and own.enabled
         and fusion.weights.get(SUMMARIES, own.weight) > 0
         and mode is not SearchMode.CROSSMODAL
@@ -399,6 +403,13 @@ def _mode_filter(mode: SearchMode, request: SearchRequest, container: Container)
     if not _reads_images(container):
         return HAS_PAGE_IMAGE if request.image_ref is None else None
     return IMAGE_ONLY if request.image_ref is None else TEXT_ONLY
+
+
+def _with_originals(node: Node | None, request: SearchRequest, container: Container) -> Node | None:
+    """``node`` and, if the request excludes what models wrote, that; without any of it there is nothing to exclude."""
+    if request.generated or not container.has_generated:
+        return node
+    return ORIGINALS_ONLY if node is None else all_of([node, ORIGINALS_ONLY])
 
 
 def require_offered(mode: SearchMode) -> None:

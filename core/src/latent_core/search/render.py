@@ -21,6 +21,7 @@ from latent_core.db.documents.chunk_texts import NeighbourRow
 from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
 from latent_core.db.documents.pages import NO_IMAGE, MissingImage
 from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modality
+from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.manifest.model import Display
 from latent_core.domain.origin import Origin
 from latent_core.domain.table import header_above, header_row
@@ -209,6 +210,7 @@ def _hit(
         fetched_at=row.fetched_at,
         indexed_at=row.created_at,
         provenance=_provenance(row, look.number, retrieved.plan.container.space),
+        generated=GeneratedBy.of(row.provenance),
         timestamps=row.meta.get(TIMESTAMPS, []),
         meta={
             **row.doc_meta,

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import BaseModel
 
+from latent_core.domain.generated import GeneratedKind
 from latent_core.wire.base import Envelope, PagedEnvelope
 from latent_core.wire.search import PlaceView
 
@@ -37,6 +38,9 @@ class ChunkView(BaseModel):
     """Number of its vectors."""
     duplicate_of: UUID | None
     """The earlier chunk with nearly the same text."""
+    generated: GeneratedKind | None = None
+    """What a model wrote about the document; None: read from the source. ``provenance.generated`` has the model, the version
+    of its prompt and the time."""
     provenance: dict[str, Any]
     meta: dict[str, Any]
     indexed_at: datetime

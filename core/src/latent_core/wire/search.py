@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.origin import Origin
 from latent_core.domain.retrieval import Fusion, SearchMode
 from latent_core.domain.text import Text
@@ -164,6 +165,8 @@ class Hit(BaseModel):
     fetched_at: datetime | None = None
     indexed_at: datetime | None = None
     provenance: Provenance
+    generated: GeneratedBy | None = None
+    """Of a text that a model wrote about the document: what it is, the model, the version of its prompt, and when."""
     meta: dict[str, Any] = Field(default_factory=dict)
     also_in_document: list[AlsoInDocument] = Field(default_factory=list)
     duplicates: list[Duplicate] = Field(default_factory=list)
@@ -255,6 +258,8 @@ class SearchRequest(BaseModel):
     """``passages`` hits per document; the others are listed under the best one."""
     include_superseded: bool = False
     """Also find documents that a newer one replaces."""
+    generated: bool = True
+    """Also find what a model wrote about the documents; false: only what they say themselves."""
     passages: Annotated[int, Field(ge=1, le=MAX_PASSAGES)] = 1
     """Limit of hits per document, with dedup. Beyond the best one only chunks that are among the ``top_k`` best of all;
     they follow it in the order of the document."""

@@ -21,6 +21,7 @@ from latent_core.db.documents.chunk_listing import (
 from latent_core.domain import cursors
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.text import Text, unsound
 from latent_core.wire.chunks import (
     ChunkAnswer,
@@ -61,6 +62,7 @@ async def list_chunks(
     table_id: Annotated[Text | None, Query(min_length=1, max_length=256)] = None,
     page: Annotated[int | None, Query(ge=1, lt=2**31)] = None,
     duplicates: bool | None = None,
+    generated: bool | None = None,
     contains: Annotated[str | None, Query(min_length=1, max_length=1024)] = None,
     meta: Annotated[str | None, Query(max_length=4096)] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 50,
@@ -81,6 +83,7 @@ async def list_chunks(
         table_id=table_id,
         page=page,
         duplicates=duplicates,
+        generated=generated,
         contains=contains,
         meta=_meta(meta),
         fields=_fields(fields),
@@ -218,6 +221,7 @@ def view(row: ChunkRow) -> ChunkView:
         token_count=row.token_count,
         windows=row.windows,
         duplicate_of=row.duplicate_of,
+        generated=None if row.generated is None else GeneratedKind(row.generated),
         provenance=row.provenance,
         meta=row.meta,
         indexed_at=row.created_at,

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from latent_core.domain.chunk import BlockType
+from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.origin import Origin
 from latent_core.search.plan import EXACT
 from latent_core.search.snippet import excerpt
@@ -105,6 +106,8 @@ class CompactHit(ToolResult):
     page_pdf_uri: str | None = None
     next_page_pdf_uri: str | None = None
     """The page after it, if it was consulted."""
+    generated: GeneratedBy | None = None
+    """Of a text that a language model wrote about the document: what it is, the model, the version of its prompt, when."""
     chunk_id: str | None = None
     score: float | None = None
     relevance: float | None = None
@@ -254,6 +257,7 @@ def _cited(hit: Hit) -> CompactHit:
         why=_reasons([reason for reason in hit.why if reason.channel == EXACT]),
         weak=hit.weak,
         cite_as=hit.cite_as,
+        generated=hit.generated,
         untrusted_content=_content(hit, ""),
         **_routing(hit),
         **_authorship(hit),

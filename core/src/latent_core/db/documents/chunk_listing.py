@@ -36,7 +36,7 @@ SELECT c.id, c.doc_id, c.generation, c.position, c.chunk_no, c.modality, c.sourc
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path,
        coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1]) AS parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count, c.windows, c.provenance, c.meta,
-       c.created_at, d.uri, d.sha256, o.id AS duplicate_of
+       c.generated, c.created_at, d.uri, d.sha256, o.id AS duplicate_of
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
@@ -53,6 +53,7 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no > %(after)s AND c.chunk_n
        OR coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1]) = %(parent_section)s)
   AND (%(table_id)s::text IS NULL OR c.table_id = %(table_id)s)
   AND (%(page)s::integer IS NULL OR %(page)s BETWEEN c.page AND coalesce(c.page_end, c.page))
+  AND (%(generated)s::boolean IS NULL OR %(generated)s = (c.generated IS NOT NULL))
   AND (%(duplicates)s::boolean IS NULL OR %(duplicates)s = (o.id IS NOT NULL))
   AND (%(meta)s::jsonb IS NULL OR (d.meta || c.meta) @> %(meta)s)
   AND (%(contains)s::text IS NULL OR position(lower(%(contains)s) IN lower(c.text)) > 0)
@@ -133,6 +134,7 @@ class ChunkRow:
     windows: int
     provenance: dict[str, Any]
     meta: dict[str, Any]
+    generated: str | None
     created_at: datetime
     uri: str
     sha256: str | None
@@ -154,6 +156,8 @@ class ChunkSelection:
     table_id: str | None = None
     page: int | None = None
     duplicates: bool | None = None
+    generated: bool | None = None
+    """Whether a model wrote it."""
     contains: str | None = None
     """In its text; case is ignored."""
     meta: Mapping[str, Any] | None = None
@@ -174,6 +178,7 @@ class ChunkSelection:
             "table_id": self.table_id,
             "page": self.page,
             "duplicates": self.duplicates,
+            "generated": self.generated,
             "contains": self.contains,
             "meta": None if self.meta is None else Jsonb(dict(self.meta)),
             "fields": list(self.fields),

@@ -36,7 +36,7 @@ BEGINNING: Final = """
 SELECT left(c.text, %(chars)s)
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND (c.modality = 'text' OR d.source_type = 'image')
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.generated IS NULL AND (c.modality = 'text' OR d.source_type = 'image')
 ORDER BY c.position
 LIMIT %(chunks)s
 """

@@ -12,6 +12,7 @@ import orjson
 
 from latent_core.db.connection import Connection, only_row
 from latent_core.domain.document import Author, DocumentView, NewestJob, failure_of
+from latent_core.domain.generated import FIRST_POSITION
 from latent_core.domain.ids import document_id
 
 
@@ -189,7 +190,9 @@ SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.par
        d.live_chunks AS chunks, d.bytes, d.sha256, d.language, d.source_modified_at AS modified_at,
        d.first_fetched_at, d.fetched_at, d.updated_at, d.meta, d.origin, d.written_by, d.token_name, d.written_at,
        d.session, d.version, d.superseded_by, d.superseded_at, d.expires_at, d.restorable_until,
-       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages
+       (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages,
+       (SELECT count(*) FROM chunks g WHERE g.doc_id = d.id AND g.generation = d.live_generation
+        AND g.position >= {FIRST_POSITION} AND g.generated IS NOT NULL) AS generated_chunks
 FROM documents d
 """
 

@@ -17,7 +17,7 @@ SELECT c.heading_path, min(c.position) AS position, min(c.chunk_no) AS first_chu
        max(coalesce(c.page_end, c.page)) AS page_end, sum(char_length(c.text)) AS characters
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.modality = 'text'
+WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.modality = 'text' AND c.generated IS NULL
 GROUP BY c.heading_path
 ORDER BY min(c.position)
 LIMIT %(limit)s

@@ -35,7 +35,7 @@ FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN duplicates u ON u.container_id = c.container_id AND u.chunk_no = c.chunk_no
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
-WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.generated IS NULL
 ORDER BY c.position
 LIMIT %(limit)s
 """

@@ -58,6 +58,8 @@ class Column(StrEnum):
     INGESTED = "ingested"
     MAX_AGE = "max_age"
     """Since the source was modified, else since it was first fetched."""
+    GENERATED = "generated"
+    """Whether a model wrote the text, or the kind of such a text: summary, page, visual, caption, transcript."""
 
 
 @dataclass(frozen=True, slots=True)

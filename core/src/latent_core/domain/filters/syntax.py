@@ -111,6 +111,7 @@ _COLUMNS: Final = {
         _column(Column.SESSION, values.text, *_EQUAL, FilterOp.EXISTS),
         _column(Column.MODIFIED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
         _column(Column.INGESTED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
+        _column(Column.GENERATED, values.generated, *_EQUAL),
         _Field(Column.MAX_AGE, (FilterOp.LTE,), lambda _, value: values.age(value), FilterOp.LTE),
     )
 }

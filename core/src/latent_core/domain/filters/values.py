@@ -12,6 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from latent_core.domain.filters.model import MAX_CHARS, FilterOp
+from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.manifest.custom_schema import FieldKind, FieldRule
 from latent_core.domain.manifest.path_meta import FILE
 from latent_core.domain.text import MAX_INTEGER, MIN_INTEGER, language_named, trouble
@@ -81,6 +82,15 @@ def one_of(known: type[StrEnum]) -> Callable[[Any], str]:
         raise ValueError(f"must be one of {', '.join(known)}, not {format_value(value)}")
 
     return read
+
+
+def generated(value: Any) -> bool | str:
+    """Whether a model wrote it, or what it wrote."""
+    if isinstance(value, bool) or (isinstance(value, str) and value in list(GeneratedKind)):
+        return value
+    raise ValueError(
+        f"must be true, false or one of {', '.join(GeneratedKind)}, not {format_value(value)}"
+    )
 
 
 def language(value: Any) -> str:

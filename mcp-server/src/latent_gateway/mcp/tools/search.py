@@ -165,6 +165,7 @@ class SearchArguments(Arguments):
         CLAMPED,
     ] = None
     cursor: Annotated[Cursor, Field(description="next_cursor of the previous answer.")] = None
+    generated: Annotated[bool, UNLISTED] = True
     like: Annotated[LikeReference | None, BeforeValidator(_reference), UNLISTED] = None
     min_score: Annotated[float | None, UNLISTED, Field(ge=0, le=1), CLAMPED] = None
     mark_weak: Annotated[bool | None, UNLISTED] = None
