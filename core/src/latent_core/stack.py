@@ -50,6 +50,9 @@ from latent_core.ingest.password_seal import PasswordSeal
 from latent_core.models.embedding.drift import StoredAdapters
 from latent_core.models.embedding.rate import SharedTextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.llm.calls import ModelCalls
+from latent_core.models.llm.resolve import LanguageModels
+from latent_core.models.providers.registry import Providers
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.queue.reaper import release_all
 from latent_core.queue.wakeup import Wakeup
@@ -100,6 +103,8 @@ class Stack:
     """Where users find the token."""
     cosine_scales: CosineScales
     """Sampled once per process, not per search."""
+    language_models: LanguageModels
+    model_calls: ModelCalls
     rerankers: Rerankers = field(default_factory=Rerankers)
     breakers: CircuitBreakers = field(default_factory=CircuitBreakers)
     channel_outages: ChannelOutages = field(default_factory=ChannelOutages)
@@ -168,6 +173,11 @@ class Stack:
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings, embedders.store)
             services.push_async_callback(rerankers.close)
+            language_models = LanguageModels(
+                Providers.of(settings),
+                lambda name, per_minute: SharedTextRate(db, per_minute, name),
+            )
+            services.push_async_callback(language_models.close)
             blobs = await open_blobs(services, settings, place, holder, policy)
             metrics, capacity = Metrics(), CapacityGuard.of(settings, place.tmp)
             metrics.registry.register(ResourceCollector(db.stats, place.tmp))
@@ -190,6 +200,8 @@ class Stack:
                 token=place.token,
                 token_place=place.token_place,
                 cosine_scales=CosineScales(vectors),
+                language_models=language_models,
+                model_calls=ModelCalls(db, language_models),
                 rerankers=rerankers,
                 capacity=capacity,
                 presigner=open_presigner(services, settings, holder),

@@ -11,9 +11,11 @@ import pytest
 from pydantic import SecretStr
 
 from latent_core.domain.errors import (
+    ConnectionClosed,
     InputRefused,
     LatentError,
     LimitReached,
+    MalformedAnswer,
     Misconfigured,
     UpstreamError,
     UpstreamOverload,
@@ -147,9 +149,9 @@ WHOLE: Final[list[tuple[Lie, type[LatentError], str]]] = [
     (Lie.RATE_LIMITED, LimitReached, "limits requests"),
     (Lie.OVERLOADED, UpstreamOverload, "Overloaded"),
     (Lie.SERVER_ERROR, UpstreamError, "internal error"),
-    (Lie.WRONG_CONTENT_TYPE, UpstreamError, "wrong content type: text/html"),
-    (Lie.HUNG_UP, UpstreamError, "closed the connection"),
-    (Lie.TRUNCATED, UpstreamError, "not valid JSON"),
+    (Lie.WRONG_CONTENT_TYPE, MalformedAnswer, "wrong content type: text/html"),
+    (Lie.HUNG_UP, ConnectionClosed, "closed the connection"),
+    (Lie.TRUNCATED, MalformedAnswer, "not valid JSON"),
     (Lie.ERROR_IN_STREAM, UpstreamOverload, "failed in its answer"),
     (Lie.UNREADABLE_REQUEST, InputRefused, "refuses this request"),
 ]

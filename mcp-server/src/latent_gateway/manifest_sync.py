@@ -110,6 +110,7 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError |
                 "manifest_of_elsewhere", extra={"file": path.name, "cause": issue.message}
             )
         stack.rerankers.check(manifest.retrieval.rerank.provider)
+        stack.language_models.check(manifest)
         await founding.create(
             stack.db,
             stack.vectors,

@@ -31,7 +31,11 @@ from latent_core.ingest import containers as founding
 from latent_core.ingest.accept import IngestPayload, accept
 from latent_core.ingest.password_seal import PasswordSeal
 from latent_core.models.embedding.port import EmbeddingModel, TextsOnly
+from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.llm.calls import ModelCalls
+from latent_core.models.llm.resolve import LanguageModels
+from latent_core.models.providers.registry import Providers
 from latent_core.queue import clock
 from latent_core.queue.claim import claim
 from latent_core.queue.context import JobContext
@@ -246,6 +250,7 @@ def embedded_stack(
 ) -> Stack:
     """A stack on ``database``; ``blobs`` are files in the data directory of ``settings`` unless given."""
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
+    language_models = LanguageModels(Providers.of(settings), lambda _, n: TextRate(n))
     blobs, metrics = blobs or FileBlobStores(FileBlobStore(folder / "blobs", tmp)), Metrics()
     return Stack(
         settings=settings,
@@ -263,6 +268,8 @@ def embedded_stack(
         token="",
         token_place="",
         cosine_scales=CosineScales(vectors),
+        language_models=language_models,
+        model_calls=ModelCalls(database, language_models),
     )
 
 

@@ -89,6 +89,8 @@ class LanguageModelServer:
     speech: Transcriptions = field(default_factory=Transcriptions)
     usage: Callable[[SeenRequest, str], tuple[int, int]] | None = None
     """Input and output tokens of an answer."""
+    delay: float = 0.0
+    """Seconds before each answer."""
     gate: asyncio.Event | None = None
     """While it is not set, no request is answered."""
     seen: list[SeenRequest] = field(default_factory=list)
@@ -143,6 +145,8 @@ class LanguageModelServer:
     ) -> HttpReply | StreamedReply | None:
         if self.gate is not None:
             await self.gate.wait()
+        if self.delay:
+            await asyncio.sleep(self.delay)
         reply = self._next(seen)
         fault = Fault(reply) if isinstance(reply, Lie) else reply
         if isinstance(fault, Fault):

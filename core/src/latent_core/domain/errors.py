@@ -14,7 +14,8 @@ LatentError
 ├── Unavailable   503  a backing service is not available; retry
 │   ├── ServiceUnreachable  it accepts no request
 │   ├── UpstreamError     it answered this request with an error
-│   │   └── ConnectionClosed   or closed the connection
+│   │   ├── ConnectionClosed   or closed the connection
+│   │   └── MalformedAnswer    or sent what is no answer
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
 │   │   └── MarkerMismatch  its marker is missing or names another holder
@@ -184,6 +185,10 @@ class ConnectionClosed(UpstreamError):
     def __init__(self, message: str, *, counts_as_attempt: bool, **details: Any) -> None:
         super().__init__(message, **details)
         self.counts_as_attempt = counts_as_attempt
+
+
+class MalformedAnswer(UpstreamError):
+    """A model's server answered with success, but not as its API does: cut off, of another content type, or not JSON."""
 
 
 class UpstreamOverload(Unavailable):

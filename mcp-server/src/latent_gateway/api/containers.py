@@ -145,6 +145,7 @@ async def created(
     access.check_kept(caller, manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
     shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
+    shared.stack.language_models.check(manifest)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -179,6 +180,7 @@ async def change(
     manifest = parse_manifest(body.manifest)
     offer_issues = check_offered(manifest, shared.settings.blob_bucket)
     shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
+    shared.stack.language_models.check(manifest)
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
         manifest = founding.completed(manifest, current)

@@ -49,6 +49,8 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         else:
             total = None  # verified by the attempt that began
         manifest, refused_inputs = settled(opening.manifest)
+        manifest, unknown = deps.stack.language_models.settled(manifest)
+        refused_inputs += unknown
         manifest = manifest.model_copy(update={"id": payload.target})
         if payload.merge:
             container, refused_inputs = await _there(deps, payload, opening.header), []

@@ -19,6 +19,7 @@ import orjson
 from latent_core.domain.errors import (
     LatentError,
     LimitReached,
+    MalformedAnswer,
     ServiceUnreachable,
     UpstreamError,
     UpstreamOverload,
@@ -279,13 +280,13 @@ class ModelHttpClient:
             why = (
                 _without_markup(content).decode("utf-8", "replace") if _PAGE.match(content) else exc
             )
-            raise UpstreamError(f"{name} sent a response that is not valid JSON: {why}") from exc
+            raise MalformedAnswer(f"{name} sent a response that is not valid JSON: {why}") from exc
 
     def _check_media_type(self, response: httpx.Response, expected: str) -> None:
         given = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if given != expected:
             shown = self._server.key.hidden_in(given) or "none"
-            raise UpstreamError(
+            raise MalformedAnswer(
                 f"{self._server.name} sent the wrong content type: {shown}, not {expected}"
             )
 

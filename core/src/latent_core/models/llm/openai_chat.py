@@ -24,7 +24,8 @@ from latent_core.models.llm.port import (
     Usage,
 )
 from latent_core.models.llm.schema import OF_CHAT, is_strict, narrowed
-from latent_core.models.llm.wire import ModelEndpoint, ModelWire, data_url, reported
+from latent_core.models.llm.usage import reported
+from latent_core.models.llm.wire import ModelEndpoint, ModelWire, data_url
 
 PATH: Final = "/chat/completions"
 PDF: Final = "application/pdf"

@@ -109,11 +109,11 @@ class LanguageModel(Protocol):
     async def complete(self, request: Completion) -> Answer:
         """One call over the network, without retries. ``InputRefused`` if the server refuses this request,
         ``Misconfigured`` if it refuses all, ``RateLimited`` and ``Unavailable`` if it may accept it later, ``TimedOut``
-        after its seconds."""
+        after its seconds, and ``MalformedAnswer`` for what is no answer: cut off, no JSON, another content type."""
         ...
 
     def stream(self, request: Completion) -> AsyncGenerator[AnswerPart, None]:
-        """As ``complete``; close it (``aclosing``) to end the request early. ``UpstreamError`` where the stream ends without the last part."""
+        """As ``complete``; close it (``aclosing``) to end the request early. ``MalformedAnswer`` where the stream ends without the last part."""
         ...
 
     async def close(self) -> None: ...

@@ -17,13 +17,13 @@ from latent_core.domain.errors import (
     InputRefused,
     LatentError,
     LimitReached,
+    MalformedAnswer,
     Misconfigured,
     UpstreamError,
     UpstreamOverload,
 )
 from latent_core.models.http.address import in_version_1, parsed_address
 from latent_core.models.http.client import Files, ModelHttpClient, ModelServer
-from latent_core.models.llm.port import Completion, TextPart, Usage
 from latent_core.telemetry.redaction import BEARER, OwnKey
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -120,9 +120,9 @@ class ModelWire:
                 refusal = refusal or exc
         raise refusal or RuntimeError("an endpoint has no address")
 
-    def malformed(self, why: str) -> UpstreamError:
+    def malformed(self, why: str) -> MalformedAnswer:
         """The error of an answer that is no answer."""
-        return UpstreamError(f"{self.name} sent an answer that cannot be read: {why}")
+        return MalformedAnswer(f"{self.name} sent an answer that cannot be read: {why}")
 
     async def close(self) -> None:
         for place in self._places:
@@ -187,7 +187,7 @@ class ModelWire:
         raise UpstreamOverload(message) if "overload" in kind else UpstreamError(message)
 
     def _too_long(self, max_bytes: int) -> LatentError:
-        return UpstreamError(f"{self.name} sends more than {max_bytes} bytes")
+        return MalformedAnswer(f"{self.name} sends more than {max_bytes} bytes")
 
     def _refused(self, status: int, answer_text: str) -> LatentError:
         """The error of a permanent refusal."""
@@ -218,37 +218,3 @@ def data_url(media_type: str, data: bytes) -> str:
 
 def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
-
-
-BYTES_PER_TOKEN: Final = 4
-TOKENS_OF_A_PICTURE: Final = 1500
-"""Of an image, and of a PDF, whose pages are not counted."""
-
-
-def reported(
-    wire: ModelWire, usage: Any, keys: tuple[str, ...], output: str, request: Completion, text: str
-) -> Usage:
-    """The tokens that a server reports, in ``keys`` (added up) and ``output``; estimated where it reports none."""
-    counts = usage if isinstance(usage, Mapping) else {}
-    given = [_count(wire, counts[key]) for key in keys if counts.get(key) is not None]
-    written = counts.get(output)
-    return Usage(
-        sum(given) if given else _estimated(request),
-        _bytes_as_tokens(text) if written is None else _count(wire, written),
-    )
-
-
-def _count(wire: ModelWire, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
-        return value
-    raise wire.malformed("its usage is not a number of tokens")
-
-
-def _estimated(request: Completion) -> int:
-    texts = [request.system, *(p.text for p in request.parts if isinstance(p, TextPart))]
-    pictures = sum(not isinstance(part, TextPart) for part in request.parts)
-    return sum(_bytes_as_tokens(text) for text in texts) + pictures * TOKENS_OF_A_PICTURE
-
-
-def _bytes_as_tokens(text: str) -> int:
-    return -(-len(text.encode()) // BYTES_PER_TOKEN)

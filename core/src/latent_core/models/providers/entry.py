@@ -6,7 +6,7 @@ import difflib
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -63,11 +63,17 @@ class ProviderEntry(BaseModel):
     key_file: Path | None = None
     """A file that contains the key only."""
     rate: int | None = Field(default=None, ge=1, le=10**9)
-    """Texts per minute; default: as the server's own answers demand."""
+    """Texts, or requests to language models, per minute; default: as the server's own answers demand."""
     concurrency: int | None = Field(default=None, ge=1, le=64)
-    """Concurrent requests for documents; default 8."""
+    """Concurrent requests for documents; default 8, to language models 4."""
     price: float | None = Field(default=None, ge=0, le=1_000_000)
     """Of a million tokens, in any currency."""
+    input_price: float | None = Field(default=None, ge=0, le=1_000_000)
+    """Of a million tokens that a language model reads; default ``price``."""
+    output_price: float | None = Field(default=None, ge=0, le=1_000_000)
+    """Of a million tokens that a language model writes; default ``price``."""
+    reads: tuple[Literal["images", "pdf"], ...] | None = None
+    """What its language models read besides text; default: both for OpenAI's and Anthropic's own services, else nothing."""
     window: int | None = Field(default=None, ge=16, le=131_072)
     """Tokens that its models read per text; default 512."""
     options: dict[str, Any] = Field(default_factory=dict, max_length=50)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import httpx
 from pydantic import SecretStr
 
 from latent_core.domain.errors import Invalid, Misconfigured
@@ -32,6 +33,8 @@ UNLIMITED: Final = 1_000_000
 WINDOW: Final = 512
 MAX_KEY_BYTES: Final = 16 * 1024
 _KEY_HEADERS: Final = {Kind.GEMINI: "x-goog-api-key", Kind.ANTHROPIC: "x-api-key"}
+HAS_LANGUAGE_MODELS: Final = frozenset({Kind.OPENAI, Kind.ANTHROPIC, Kind.OLLAMA, Kind.VLLM})
+READS: Final = frozenset({"images", "pdf"})
 _EMBEDS: Final = frozenset(Kind) - {Kind.ANTHROPIC}
 
 
@@ -49,6 +52,12 @@ class Provider:
     concurrency: int | None = None
     price: float = 0.0
     """Of a million tokens; 0 is unknown."""
+    input_price: float = 0.0
+    """Of a million tokens that a language model reads; 0 is unknown."""
+    output_price: float = 0.0
+    """Of a million tokens that it writes."""
+    reads: frozenset[str] = frozenset()
+    """What its language models read besides text: ``images``, ``pdf``."""
     window: int = WINDOW
     options: Mapping[str, Any] = field(default_factory=dict)
     address_setting: str = "LLC_EMBED_BASE_URL"
@@ -101,11 +110,13 @@ class Provider:
             return self.rate
         return TEXTS_PER_MINUTE if model in VLLM_WITHOUT_PREFIX else None
 
-    def limit_name(self, per_minute: int) -> str:
-        """Name of the limit that all processes with this address and key share: a hash that reveals neither."""
+    def limit_name(self, per_minute: int, use: str = "") -> str:
+        """Name of the limit that all processes with this address and key share: a hash that reveals neither. Each ``use``
+        has its own."""
         secret = self.secret()
         key = secret.get_secret_value() if secret else ""
-        return hashlib.sha256(f"{self.base_url}\0{key}\0{per_minute}".encode()).hexdigest()[:32]
+        named = f"{self.base_url}\0{key}\0{per_minute}{use}"
+        return hashlib.sha256(named.encode()).hexdigest()[:32]
 
 
 class ProviderModel(NamedTuple):
@@ -157,6 +168,19 @@ class Providers:
             )
         return found
 
+    def language_model(self, name: str) -> ProviderModel:
+        """As ``find``; ``Invalid`` if ``name`` is no model of a provider with language models."""
+        found = self.find(name)
+        if found is None:
+            raise Invalid(self.unknown(name) or f"'{name}' names no language model")
+        if found.provider.kind not in HAS_LANGUAGE_MODELS:
+            kinds = ", ".join(sorted(HAS_LANGUAGE_MODELS))
+            raise Invalid(
+                f"the provider '{found.provider.name}' is of kind {found.provider.kind.value}, which has no language models;"
+                f" kinds with language models are {kinds}"
+            )
+        return found
+
     def unknown(self, name: str) -> str | None:
         """Why ``<provider>/<model>`` names no provider, with the nearest name; None for another shape of name."""
         prefix, slash, model = name.partition("/")
@@ -170,6 +194,17 @@ class Providers:
             else f"known are {known}; LLC_PROVIDERS names the file that adds others"
         )
         return f"there is no provider '{prefix}'; {hint}"
+
+
+def _first(price: float | None, default: float | None) -> float:
+    return price if price is not None else default or 0.0
+
+
+def _reads(entry: ProviderEntry) -> frozenset[str]:
+    """OpenAI's own service and Anthropic's API read PDFs; of local servers it depends on the model."""
+    own = entry.base_url is None or (httpx.URL(entry.base_url).host or "").endswith(".openai.com")
+    reading = entry.kind is Kind.ANTHROPIC or (entry.kind is Kind.OPENAI and own)
+    return READS if reading else frozenset()
 
 
 def _of_settings(settings: Settings) -> list[Provider]:
@@ -205,6 +240,9 @@ def _of_entry(entry: ProviderEntry, settings: Settings) -> Provider:
         rate=entry.rate,
         concurrency=entry.concurrency,
         price=entry.price or 0.0,
+        input_price=_first(entry.input_price, entry.price),
+        output_price=_first(entry.output_price, entry.price),
+        reads=frozenset(entry.reads) if entry.reads is not None else _reads(entry),
         window=entry.window or WINDOW,
         options=entry.options,
         address_setting=f"base_url {named}",
