@@ -26,6 +26,7 @@ from latent_core.db.documents.pages import BlobRef, PageRow
 from latent_core.db.spaces import space_points, spaces
 from latent_core.domain.chunk import Chunk
 from latent_core.domain.errors import Conflict, NotFound
+from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.job import PRIORITY_LATER, JobKind, NewJob
 from latent_core.queue.enqueue import ensure_queued
@@ -78,6 +79,8 @@ class StagedGeneration:
     Empty: only the live one does, as the chunks say, and it is known not to change meanwhile."""
     made_by: str | None = None
     """Version of the live collection at the time of writing (``Space.made_by``); None: unknown."""
+    generated: GeneratedBy | None = None
+    """Who wrote its texts, if a model did: those of a recording."""
 
 
 class SpaceSwitched(Conflict):
@@ -206,6 +209,8 @@ async def _note_spaces(
 def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> list[NewChunkRow]:
     windows = staged.written.get(live_in) if live_in is not None else None
     counts = windows if windows is not None else [c.windows for c in staged.chunks]
+    by = staged.generated
+    marked = {} if by is None else {"generated": by.model_dump(mode="json")}
     return [
         NewChunkRow(
             doc_id=staged.doc_id,
@@ -215,8 +220,9 @@ def _rows(container_id: str, staged: StagedGeneration, live_in: int | None) -> l
             windows=n,
             tsv=c.tsv,
             length=c.length,
-            provenance=staged.provenance,
+            provenance=staged.provenance | marked,
             signature=c.signature,
+            generated=None if by is None else by.kind,
         )
         for c, n in zip(staged.chunks, counts, strict=True)
     ]

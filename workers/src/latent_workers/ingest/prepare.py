@@ -22,6 +22,7 @@ from latent_core.db.documents.documents import Attempt, Authorship, LiveGenerati
 from latent_core.db.documents.pages import PageRow
 from latent_core.domain.chunk import BlockType, DraftChunk, SourceType, keyword_fields, number
 from latent_core.domain.errors import Issue, IssueCode, NotFound, ServiceUnreachable
+from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.manifest.model import Chunker
 from latent_core.domain.text import language_named
 from latent_core.domain.vector_types import Matrix
@@ -75,6 +76,8 @@ class PreparedDocument:
     language: str
     drawn: DrawnPages | None = None
     """Its pages, if they were drawn for the embedder; else a job draws them after publication."""
+    generated: GeneratedBy | None = None
+    """The model that wrote its texts: of a recording."""
 
     def live(
         self,
@@ -156,6 +159,8 @@ def fingerprint(
         "recipe": recipe_of(container, detected.source_type),
         "window": model.window,
     }
+    if detected.source_type is SourceType.AUDIO:
+        deciding["speech"] = container.manifest.speech.model_dump()
     if model.reads_images:
         deciding["pictures"] = sorted(container.manifest.modalities)
     return hashlib.sha256(orjson.dumps(deciding, option=orjson.OPT_SORT_KEYS)).hexdigest()
