@@ -1,153 +1,136 @@
-"""The client of speech models against servers in the style of OpenAI's."""
+"""The client of speech models, against servers in the style of OpenAI's."""
+
+from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from email.parser import BytesParser
 from typing import Any
 
 import orjson
 import pytest
 from pydantic import SecretStr
 
-from latent_core.domain.errors import Invalid, LimitReached, UpstreamError, UpstreamTimeout
-from latent_core.models.llm.transcription import Recording, Segment, Transcriber, in_order
-from latent_core.models.providers.entry import Kind
-from latent_core.models.providers.registry import Provider, ProviderModel
+from latent_core.domain.errors import (
+    InputRefused,
+    LatentError,
+    LimitReached,
+    MalformedAnswer,
+    UpstreamError,
+    UpstreamTimeout,
+)
+from latent_core.models.llm.port import AudioPart, Completion, Usage
+from latent_core.models.llm.transcription import Segment, Transcriber, Transcript, in_order
+from latent_core.models.llm.wire import ModelEndpoint
+from tests.support.servers.llm_dialects import Transcriptions
+from tests.support.servers.llm_server import MODEL, LanguageModelServer, Lie
 from tests.support.servers.raw_http import HttpReply, HttpRequest, HttpServer
 
-RECORDING = Recording(b"RIFF....WAVEfmt ", "talk.wav", "audio/wav")
-VERBOSE = {
-    "task": "transcribe",
-    "language": "english",
-    "duration": 4.5,
-    "text": "Good morning. We begin.",
-    "segments": [
-        {"id": 0, "start": 0.0, "end": 1.5, "text": " Good morning.", "tokens": [1]},
-        {"id": 1, "start": 2.0, "end": 4.5, "text": " We begin.", "tokens": [2]},
-    ],
-    "usage": {"type": "duration", "seconds": 5},
-}
+RECORDING = AudioPart(b"RIFF....WAVEfmt ", "talk.wav", "audio/wav")
+
+
+def request_for(seconds: float = 20.0) -> Completion:
+    return Completion("", [RECORDING], None, max_tokens=1, seconds=seconds)
 
 
 def transcriber(address: str, key: str | None = None) -> Transcriber:
     secret = None if key is None else SecretStr(key)
-    provider = Provider("speech", Kind.OPENAI, address, key=secret)
-    return Transcriber(ProviderModel(provider, "whisper-1"))
+    return Transcriber(ModelEndpoint(f"speech/{MODEL}", MODEL, address, secret))
 
 
-def form_of(request: HttpRequest) -> dict[str, Any]:
-    """The fields of a form; of a file its name, type and bytes."""
-    head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
-    fields: dict[str, Any] = {}
-    for part in BytesParser().parsebytes(head + request.body).walk():
-        name = part.get_param("name", header="content-disposition")
-        if name is not None:
-            data = part.get_payload(decode=True)
-            file = part.get_filename()
-            fields[str(name)] = (
-                data.decode() if file is None else (file, part.get_content_type(), data)
-            )
-    return fields
+async def transcribed(
+    server: LanguageModelServer, key: str | None = None
+) -> tuple[Transcript, Usage]:
+    model = transcriber(server.base_url, key)
+    try:
+        answer = await model.complete(request_for())
+    finally:
+        await model.close()
+    return Transcript.model_validate_json(answer.text), answer.usage
 
 
 async def served(
-    answer: Callable[[HttpRequest], Awaitable[HttpReply | None]],
-    key: str | None = None,
-    seconds: float = 20.0,
-    base: str = "/v1",
+    answer: Callable[[HttpRequest], Awaitable[HttpReply | None]], seconds: float = 20.0
 ) -> Any:
     server = HttpServer(answer)
     await server.start()
+    model = transcriber(server.address, "sk-secret")
     try:
-        return await transcriber(server.address + base, key).transcribe(RECORDING, seconds)
+        return await model.complete(request_for(seconds))
     finally:
+        await model.close()
         await server.close()
 
 
 async def test_a_recording_is_sent_as_a_form_and_its_segments_are_read() -> None:
-    seen: list[HttpRequest] = []
-
-    async def answer(request: HttpRequest) -> HttpReply:
-        seen.append(request)
-        return HttpReply(200, orjson.dumps(VERBOSE))
-
-    transcript = await served(answer, key="sk-1")
-    assert transcript.text == "Good morning. We begin."
+    async with LanguageModelServer(key="sk", script=["Good morning. We begin now."]) as server:
+        transcript, _ = await transcribed(server, "sk")
+    assert transcript.text == "Good morning. We begin now."
     assert [(one.begin, one.end, one.text.strip()) for one in transcript.segments] == [
-        (0.0, 1.5, "Good morning."),
-        (2.0, 4.5, "We begin."),
+        (0.0, 2.0, "Good morning."),
+        (2.0, 5.0, "We begin now."),
     ]
-    (request,) = seen
-    assert (request.method, request.path) == ("POST", "/v1/audio/transcriptions")
-    assert request.headers["authorization"] == "Bearer sk-1"
-    assert form_of(request) == {
-        "model": "whisper-1",
-        "response_format": "verbose_json",
-        "timestamp_granularities[]": "segment",
-        "file": ("talk.wav", "audio/wav", RECORDING.data),
-    }
+    (seen,) = server.seen
+    assert (seen.model, seen.audio) == (MODEL, RECORDING.data)
+    assert seen.body["response_format"] == "verbose_json"
 
 
 async def test_a_model_without_segments_gives_its_text_alone() -> None:
-    forms: list[dict[str, Any]] = []
-
-    async def answer(request: HttpRequest) -> HttpReply:
-        forms.append(form_of(request))
-        if forms[-1]["response_format"] == "verbose_json":
-            body = {
-                "error": {"message": "response_format 'verbose_json' is not compatible with model"}
-            }
-            return HttpReply(400, orjson.dumps(body))
-        return HttpReply(200, orjson.dumps({"text": "Good morning."}))
-
-    transcript = await served(answer)
+    speech = Transcriptions(formats=("json",))
+    async with LanguageModelServer(speech=speech, script=["Good morning."]) as server:
+        transcript, usage = await transcribed(server)
     assert (transcript.text, transcript.segments) == ("Good morning.", ())
-    assert [form["response_format"] for form in forms] == ["verbose_json", "json"]
-
-
-async def test_addresses_without_a_version_are_tried_with_and_without_it() -> None:
-    paths: list[str] = []
-
-    async def answer(request: HttpRequest) -> HttpReply:
-        paths.append(request.path)
-        if request.path.startswith("/v1"):
-            return HttpReply(404, b"{}")
-        return HttpReply(200, orjson.dumps({"text": "Good morning."}))
-
-    assert (await served(answer, base="")).text == "Good morning."
-    assert paths == ["/v1/audio/transcriptions", "/audio/transcriptions"]
+    assert usage.output_tokens == 2  # as the server reports
 
 
 @pytest.mark.parametrize(
-    ("reply", "error"),
+    ("lie", "error"),
     [
-        (HttpReply(200, b"not json"), UpstreamError),
-        (HttpReply(200, b'{"text": 7}'), UpstreamError),
-        (
-            HttpReply(200, b'{"text": "a", "segments": [{"start": -1, "end": 2, "text": "a"}]}'),
-            UpstreamError,
-        ),
-        (HttpReply(200, b'{"text": "a", "segments": [{"start": 1, "text": "a"}]}'), UpstreamError),
-        (HttpReply(429, b"{}", {"Retry-After": "3"}), LimitReached),
-        (HttpReply(413, b'{"error": {"message": "Maximum content size limit exceeded"}}'), Invalid),
-        (HttpReply(500, b"{}"), UpstreamError),
-        (
-            HttpReply(200, b"<html><title>Sign in</title></html>", media_type="text/html"),
-            UpstreamError,
-        ),
-        (None, UpstreamError),
+        (Lie.RATE_LIMITED, LimitReached),
+        (Lie.SERVER_ERROR, UpstreamError),
+        (Lie.HUNG_UP, UpstreamError),
+        (Lie.TRUNCATED, UpstreamError),
+        (Lie.WRONG_CONTENT_TYPE, UpstreamError),
     ],
 )
-async def test_every_wrong_answer_of_a_speech_model_is_a_named_error(
-    reply: HttpReply | None, error: type[Exception]
+async def test_every_fault_of_a_speech_model_is_a_named_error(
+    lie: Lie, error: type[LatentError]
 ) -> None:
-    async def answer(_: HttpRequest) -> HttpReply | None:
-        return reply
+    async with LanguageModelServer(script=[lie, lie]) as server:
+        with pytest.raises(error) as caught:
+            await transcribed(server)
+    assert f"speech/{MODEL}" in str(caught.value)
 
-    with pytest.raises(error) as caught:
-        await served(answer, key="sk-secret")
-    assert "speech/whisper-1" in str(caught.value)
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"text": 7}',
+        b'{"text": "a", "segments": [{"start": -1, "end": 2, "text": "a"}]}',
+        b'{"text": "a", "segments": [{"start": 1, "text": "a"}]}',
+        b'{"text": "a", "segments": [{"start": 1, "end": 1e99, "text": "a"}]}',
+    ],
+)
+async def test_a_transcript_of_another_shape_is_malformed(body: bytes) -> None:
+    async def answer(_: HttpRequest) -> HttpReply:
+        return HttpReply(200, body)
+
+    with pytest.raises(MalformedAnswer, match=f"speech/{MODEL}"):
+        await served(answer)
+
+
+async def test_a_recording_over_the_limit_of_the_server_is_refused_once() -> None:
+    calls = 0
+
+    async def answer(_: HttpRequest) -> HttpReply:
+        nonlocal calls
+        calls += 1
+        message = {"error": {"message": "Maximum content size limit (26214400) exceeded"}}
+        return HttpReply(413, orjson.dumps(message))
+
+    with pytest.raises(InputRefused, match="Maximum content size") as caught:
+        await served(answer)
     assert "sk-secret" not in str(caught.value)
+    assert calls == 1
 
 
 async def test_a_speech_model_that_never_answers_ends_at_its_deadline() -> None:
@@ -159,15 +142,9 @@ async def test_a_speech_model_that_never_answers_ends_at_its_deadline() -> None:
         await served(answer, seconds=0.3)
 
 
-def test_providers_that_transcribe_nothing_are_refused_by_name() -> None:
-    provider = Provider("claude", Kind.ANTHROPIC, "https://localhost", key=SecretStr("k"))
-    with pytest.raises(Invalid, match=r"claude.*anthropic.*openai"):
-        Transcriber(ProviderModel(provider, "x"))
-
-
 def test_segments_are_ordered_and_empty_ones_dropped() -> None:
     def segment(begin: float, text: str) -> Segment:
-        return Segment(begin=begin, end=begin + 1, text=text)
+        return Segment.model_validate({"start": begin, "end": begin + 1, "text": text})
 
     ordered = in_order([segment(2, "b"), segment(1, " "), segment(0, "a")])
     assert [one.text for one in ordered] == ["a", "b"]

@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -49,6 +50,10 @@ from latent_core.models.llm.usage import estimated
 from latent_core.runtime.failpoint import failpoint
 
 logger = logging.getLogger(__name__)
+
+
+SPEECH: Final = "speech"
+"""The purpose whose models transcribe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,9 @@ class ModelCalls:
                 )
             if stored is not None:
                 return self._from(stored, call)
-            opened = self._models.named(_permitted(call.block, call.purpose))
+            opened = self._models.named(
+                _permitted(call.block, call.purpose), speech=call.purpose == SPEECH
+            )
             # The usage is stored within the slot: the budget is exceeded by as many calls as there are slots, no more.
             async with self._slot(call, opened):
                 answer = await self._persist(call, opened)

@@ -14,6 +14,7 @@ from latent_core.domain.errors import InputRefused
 from latent_core.models.llm.port import (
     Answer,
     AnswerPart,
+    AudioPart,
     Completion,
     ImagePart,
     JsonSchema,
@@ -168,6 +169,8 @@ def _part(part: Part) -> dict[str, Any]:
             return {"type": "image_url", "image_url": {"url": data_url(media_type, data)}}
         case PdfPart(data, name):
             return {"type": "file", "file": {"filename": name, "file_data": data_url(PDF, data)}}
+        case AudioPart():
+            raise InputRefused("recordings are for models of speech")
 
 
 def _format(schema: JsonSchema) -> dict[str, Any]:

@@ -27,7 +27,17 @@ class PdfPart:
     """For the model; contains no path."""
 
 
-Part = TextPart | ImagePart | PdfPart
+@dataclass(frozen=True, slots=True)
+class AudioPart:
+    """A recording, for models of speech only."""
+
+    data: bytes
+    name: str
+    """Without a path; servers recognise the format by its suffix."""
+    media_type: str
+
+
+Part = TextPart | ImagePart | PdfPart | AudioPart
 
 
 @dataclass(frozen=True, slots=True)

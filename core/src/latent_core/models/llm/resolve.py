@@ -12,6 +12,7 @@ from latent_core.domain.manifest.model import MODEL_BLOCKS, Manifest, model_bloc
 from latent_core.models.embedding.rate import Rate
 from latent_core.models.llm.openai_chat import LIMITS, OpenAiChat
 from latent_core.models.llm.port import LanguageModel, Usage
+from latent_core.models.llm.transcription import TRANSCRIBES, Transcriber
 from latent_core.models.llm.wire import ModelEndpoint
 from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.registry import UNLIMITED, Provider, ProviderModel, Providers
@@ -44,7 +45,7 @@ class LanguageModels:
 
     providers: Providers
     rates: Callable[[str, int], Rate]
-    _open: dict[str, OpenModel] = field(default_factory=dict)
+    _open: dict[tuple[str, bool], OpenModel] = field(default_factory=dict)
     _limits: dict[str, Rate] = field(default_factory=dict)
     _slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
@@ -71,17 +72,17 @@ class LanguageModels:
         off = {key: type(model_block(manifest, key))() for key in refused}
         return manifest.model_copy(update=off), [f"{key}.enabled" for key in refused]
 
-    def named(self, name: str) -> OpenModel:
-        """``Misconfigured`` says what is missing on this machine."""
-        if name not in self._open:
+    def named(self, name: str, *, speech: bool = False) -> OpenModel:
+        """The model, to write or (``speech``) to transcribe. ``Misconfigured`` says what is missing on this machine."""
+        if (name, speech) not in self._open:
             try:
                 found = self.providers.language_model(name)
             except Invalid as exc:
                 raise Misconfigured(f"the language model {name}: {exc.message}") from exc
             if (missing := found.provider.missing()) is not None:
                 raise Misconfigured(f"the language model {name} {missing}")
-            self._open[name] = self._opened(name, found)
-        return self._open[name]
+            self._open[name, speech] = self._opened(name, found, speech=speech)
+        return self._open[name, speech]
 
     async def close(self) -> None:
         for one in self._open.values():
@@ -93,8 +94,8 @@ class LanguageModels:
             provider = self.providers.language_model(name).provider
         except Invalid as exc:
             return f"{where}: {exc.message}"
-        if key == "speech" and provider.kind is Kind.ANTHROPIC:
-            return f"{where}: providers of kind anthropic transcribe no speech; use one of kind openai, vllm or ollama"
+        if key == "speech" and provider.kind not in TRANSCRIBES:
+            return f"{where}: providers of kind {provider.kind.value} transcribe no speech; use one of kind openai or vllm"
         if key == "captions" and "images" not in provider.reads:
             return f"{where}: {_reads_nothing(provider, 'images', '[images]')}"
         if key == "extraction" and not provider.reads:
@@ -106,7 +107,7 @@ class LanguageModels:
             )
         return None
 
-    def _opened(self, name: str, found: ProviderModel) -> OpenModel:
+    def _opened(self, name: str, found: ProviderModel, *, speech: bool) -> OpenModel:
         provider = found.provider
         requests = provider.concurrency or REQUESTS
         per_minute = provider.rate or UNLIMITED
@@ -114,7 +115,9 @@ class LanguageModels:
         if limit not in self._limits:
             self._limits[limit] = self.rates(limit, per_minute)
         return OpenModel(
-            client_of(name, found, requests),
+            Transcriber(endpoint_of(name, found, requests))
+            if speech
+            else client_of(name, found, requests),
             self._limits[limit],
             per_minute,
             self._slots.setdefault(provider.name, asyncio.Semaphore(requests)),
