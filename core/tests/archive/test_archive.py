@@ -260,7 +260,7 @@ def test_a_file_that_unfolds_without_end_is_refused(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format_version": 2}, "version is 2"),
+        ({"format_version": 3}, "version is 3"),
         ({"format": "other"}, "not an exported container"),
         ({"space": None}, "header is invalid"),
     ],

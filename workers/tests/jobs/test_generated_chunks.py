@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -23,7 +22,8 @@ from latent_core.db.documents import (
 from latent_core.db.documents.chunk_listing import ChunkSelection
 from latent_core.db.documents.page_extractions import ExtractionMaker, NewPageExtraction
 from latent_core.db.documents.summaries import NewSummary
-from latent_core.domain.generated import GeneratedBy, GeneratedKind
+from latent_core.db.transfer import archives, export_rows
+from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest import followups
@@ -32,13 +32,14 @@ from latent_core.ingest.followups import PublishedDocument
 from latent_core.ingest.generated import PurgeTerms, drop
 from latent_core.queue import clock
 from latent_core.queue.context import JobContext
-from latent_core.queue.enqueue import enqueue
-from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
 from latent_core.search.readable import Readable
+from latent_core.transfer.requests import ImportPolicy
 from latent_core.wire.search import Hit, SearchRequest
 from latent_workers.ingest import generated as generated_module
-from latent_workers.ingest.generated import GeneratedText, append_generated
+from latent_workers.ingest.generated import GeneratedText
+from tests.support.harness.generated import append_as, by, end, generate, job_of
+from tests.support.harness.transfers import export, take_in
 from tests.support.harness.worker_harness import (
     CONTAINER,
     LEASE_SECONDS,
@@ -47,7 +48,6 @@ from tests.support.harness.worker_harness import (
 )
 from tests.support.queue import sql
 
-NOW: Final = datetime(2026, 11, 24, tzinfo=UTC)
 TERMS: Final = PurgeTerms("local:you", LEASE_SECONDS)
 ORIGINALS: Final = """
 SELECT c.*, c.xmin::text AS written_by_transaction FROM chunks c WHERE c.generated IS NULL ORDER BY c.chunk_no
@@ -65,60 +65,6 @@ async def harness(database: Database, tmp_path: Path) -> AsyncIterator[WorkerHar
         yield opened
 
 
-def by(kind: GeneratedKind, model: str = "lab/reader", prompt: str = "1") -> GeneratedBy:
-    return GeneratedBy(kind=kind, model=model, prompt_version=prompt, created_at=NOW)
-
-
-async def job_of(harness: WorkerHarness, doc_id: UUID) -> JobContext:
-    """A running job of any kind: what it appends does not depend on its kind."""
-    async with harness.stack.db.transaction() as conn:
-        await enqueue(conn, NewJob(JobKind.RENDER, CONTAINER, doc_id, priority=1000))
-    job = await harness.claim(JobKind.RENDER)
-    assert job is not None
-    held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
-    return JobContext(harness.stack.db, held)
-
-
-async def end(ctx: JobContext) -> None:
-    async def write(conn: Connection) -> None:
-        await finish(conn, ctx.job)
-
-    await ctx.transact(write, last=True)
-
-
-async def append_as(
-    ctx: JobContext,
-    harness: WorkerHarness,
-    doc_id: UUID,
-    texts: Sequence[GeneratedText],
-    *,
-    kind: GeneratedKind = GeneratedKind.PAGE,
-    pages: Sequence[int] | None = None,
-    generation: int = 1,
-    **more: Any,
-) -> bool:
-    async with harness.stack.db.reading() as conn:
-        container = await containers.get(conn, CONTAINER)
-    assert container is not None
-    more.setdefault("by", by(kind))
-    return await append_generated(
-        ctx, harness.deps, container, doc_id, generation, kind, pages, texts, **more
-    )
-
-
-async def generate(
-    harness: WorkerHarness,
-    doc_id: UUID,
-    texts: Sequence[GeneratedText],
-    **more: Any,
-) -> bool:
-    """By a job of its own, which ends."""
-    ctx = await job_of(harness, doc_id)
-    done = await append_as(ctx, harness, doc_id, texts, **more)
-    await end(ctx)
-    return done
-
-
 async def generated(harness: WorkerHarness) -> list[dict[str, Any]]:
     return await sql(harness.stack.db, GENERATED)
 
@@ -130,7 +76,9 @@ async def found(harness: WorkerHarness, word: str) -> list[int]:
 
 
 LATER: Final = "UPDATE jobs SET finished_at = finished_at - interval '1 hour'"
-OPEN: Final = "SELECT kind, payload FROM jobs WHERE state IN ('queued', 'running')"
+OPEN: Final = (
+    "SELECT kind, payload FROM jobs WHERE state IN ('queued', 'running') AND kind <> 'garbage'"
+)
 
 
 async def clean(harness: WorkerHarness) -> None:
@@ -239,18 +187,8 @@ async def test_nothing_is_appended_to_a_generation_that_is_not_live(harness: Wor
     await clean(harness)
 
 
-async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_their_chunks(
-    harness: WorkerHarness,
-) -> None:
-    doc, other = await harness.add("guide.txt", GUIDE), await harness.add("b.txt", b"Other.")
-    await harness.work()
-    await sql(
-        harness.stack.db,
-        "INSERT INTO pages (doc_id, generation, page) VALUES (%(id)s, 1, 2)",
-        id=doc,
-    )
-    before = await sql(harness.stack.db, ORIGINALS)
-    maker = ExtractionMaker("lab/reader", "1", "1")
+def rows_of(doc: UUID) -> Callable[[Connection], Awaitable[None]]:
+    """Writes a summary of the document, a page that was extracted, and one that failed."""
 
     async def save(conn: Connection) -> None:
         common = {"model": "lab/reader", "prompt_version": "1", "doc_id": doc, "generation": 1}
@@ -282,6 +220,22 @@ async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_th
                 ),
             )
 
+    return save
+
+
+async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_their_chunks(
+    harness: WorkerHarness,
+) -> None:
+    doc, other = await harness.add("guide.txt", GUIDE), await harness.add("b.txt", b"Other.")
+    await harness.work()
+    await sql(
+        harness.stack.db,
+        "INSERT INTO pages (doc_id, generation, page) VALUES (%(id)s, 1, 2)",
+        id=doc,
+    )
+    before = await sql(harness.stack.db, ORIGINALS)
+    maker = ExtractionMaker("lab/reader", "1", "1")
+    save = rows_of(doc)
     await generate(harness, doc, [GeneratedText("The verifier is hashed.", 1)], also=save)
     async with harness.stack.db.transaction() as conn:
         summary = (await summaries.of_documents(conn, [doc, other]))[doc]
@@ -391,6 +345,93 @@ async def test_outlines_and_previews_show_what_the_source_says(harness: WorkerHa
         [None],
         [None, "page"],
     ]
+
+
+STORED: Final = """
+SELECT d.uri, d.live_chunks, c.text, c.generated, c.page, c.position, c.tsv::text, c.provenance -> 'generated' AS by
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.container_id = %(id)s ORDER BY d.uri, c.position
+"""
+SUMMARIES: Final = """
+SELECT d.uri, to_jsonb(s) - '{doc_id,generation}'::text[] AS summary
+FROM summaries s JOIN documents d ON d.id = s.doc_id AND d.live_generation = s.generation
+WHERE d.container_id = %(id)s ORDER BY d.uri
+"""
+EXTRACTIONS: Final = """
+SELECT d.uri, to_jsonb(e) - '{doc_id,generation}'::text[] AS extraction
+FROM page_extractions e JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation
+WHERE d.container_id = %(id)s ORDER BY d.uri, e.page
+"""
+
+
+async def understood(harness: WorkerHarness, container_id: str) -> list[Any]:
+    found = [
+        await sql(harness.stack.db, query, id=container_id)
+        for query in (STORED, SUMMARIES, EXTRACTIONS)
+    ]
+    assert all(found)
+    return found
+
+
+async def contents(harness: WorkerHarness) -> str:
+    """The key of an archive: with the same one, the same archive serves."""
+    async with harness.stack.db.reading() as conn:
+        return await archives.contents_key(conn, CONTAINER)
+
+
+async def test_an_archive_has_what_models_wrote_and_an_import_pays_for_nothing_again(
+    harness: WorkerHarness,
+) -> None:
+    first = await harness.add("a.txt", GUIDE)
+    await harness.add("b.txt", GUIDE)
+    await harness.work()
+    await sql(
+        harness.stack.db,
+        "INSERT INTO pages (doc_id, generation, page) VALUES (%(id)s, 1, 2)",
+        id=first,
+    )
+    texts = [GeneratedText("The verifier is hashed.", 1), GeneratedText("A diagram.", 2)]
+    await generate(harness, first, texts, also=rows_of(first))
+    await generate(harness, first, [GeneratedText("All of it.")], kind=GeneratedKind.SUMMARY)
+    await harness.add(
+        "c.txt", GUIDE
+    )  # its chunk comes after the generated ones, and repeats the first
+    await harness.settle()
+    before, embedded = await understood(harness, CONTAINER), harness.embedder.texts
+    data = await export(harness)
+
+    await take_in(harness, data, "copy")
+    assert await understood(harness, "copy") == before
+    assert harness.embedder.texts == embedded
+    await take_in(harness, data, CONTAINER, merge=True, policy=ImportPolicy.REPLACE)
+    assert await understood(harness, CONTAINER) == before
+    await clean(harness)
+
+    exported = await contents(harness)
+    await generate(harness, first, [GeneratedText("Another reading.", 1)], pages=[1], generation=2)
+    assert await contents(harness) != exported
+
+
+async def test_archives_are_whole_while_pages_are_extracted(harness: WorkerHarness) -> None:
+    """A document may have more chunks when its batch is read than when it was listed."""
+    doc = await harness.add("a.txt", GUIDE)
+    await harness.work()
+    plain = export_rows.chunks
+
+    async def late(*given: Any, **more: Any) -> Any:
+        monkeypatch.setattr(export_rows, "chunks", plain)
+        await generate(harness, doc, [GeneratedText("The verifier is hashed.", 1)])
+        return await plain(*given, **more)
+
+    monkeypatch = pytest.MonkeyPatch()
+    with monkeypatch.context():
+        monkeypatch.setattr(export_rows, "chunks", late)
+        data = await export(harness)
+    await take_in(harness, data, "copy")
+    counts = "SELECT live_chunks, (SELECT count(*) FROM chunks c WHERE c.doc_id = d.id) AS n FROM documents d WHERE container_id = 'copy'"
+    (row,) = await sql(harness.stack.db, counts)
+    assert row["live_chunks"] == row["n"]
+    await clean(harness)
 
 
 class Killed(BaseException):

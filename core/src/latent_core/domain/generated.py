@@ -53,6 +53,7 @@ _FIRST: Final = {
     GeneratedKind.CAPTION: 1_100_000_000,
     GeneratedKind.TRANSCRIPT: 1_600_000_000,
 }
+MAX_POSITION: Final = 2**31
 CHUNKS_PER_PAGE: Final = 1000
 MAX_PAGE: Final = 400_000
 MAX_CHUNKS_WITHOUT_PAGE: Final = 100_000

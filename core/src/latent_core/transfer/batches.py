@@ -157,6 +157,7 @@ class ExportBatch:
     parts: Sequence[ExportPart]
     pages: Sequence[dict[str, Any]]
     refs: Sequence[dict[str, Any]]
+    summaries: Mapping[UUID, dict[str, Any]]
 
 
 def batched(found: Sequence[dict[str, Any]], chunks: int) -> Iterator[list[dict[str, Any]]]:
@@ -189,4 +190,6 @@ def page_line(row: dict[str, Any], document: Mapping[str, Any], uri: str | None)
         "source_pdf": document["uri"] if document["source_type"] == "pdf" else None,
         "source_file": document["uri"],
     }
+    if row["extraction"] is None:
+        row = {name: value for name, value in row.items() if name != "extraction"}
     return orjson.dumps(only(row, _PAGE) | fields)

@@ -127,7 +127,11 @@ class ArchiveExport:
         self._collection_id = container.space.collection_id
         self._recipe = recipe(container.manifest)
         self._chunk_nos = array("q")
-        """Of the chunks written so far, ascending. The index of a chunk here is its number in the archive."""
+        """Of the chunks of sources written so far, ascending. Generated ones come later and repeat nothing."""
+        self._numbers = array("q")
+        """The number of each of them in the archive."""
+        self._written = 0
+        """Chunks of all kinds."""
         self._stored: dict[bytes, int] = {}
         """Hashes of the blobs in the archive, each with its batch."""
         self._lacking: set[bytes] = set()
@@ -201,9 +205,7 @@ class ArchiveExport:
                 [d for d in found if d["doc_id"] not in self._done], CHUNKS_PER_PART
             ):
                 await self._write_batch(writer, some)
-                await self._on_progress(
-                    len(self._chunk_nos), max(self._expected, len(self._chunk_nos))
-                )
+                await self._on_progress(self._written, max(self._expected, self._written))
             after = found[-1]["first_chunk_no"]
 
     async def _write_batch(self, writer: ArchiveWriter, found: Sequence[dict[str, Any]]) -> None:
@@ -229,14 +231,20 @@ class ArchiveExport:
             )
             pages = await rows.pages(conn, ids)
             refs = await rows.refs(conn, ids)
-            live = await rows.generations(conn, ids)
-        kept = {d["doc_id"]: d for d in found if live.get(d["doc_id"]) == d["generation"]}
+            summaries = await rows.summaries(conn, ids)
+            live = await rows.sizes(conn, ids)
+        # What is generated for a document changes the number of its chunks, not its generation.
+        kept = {
+            d["doc_id"]: d | {"live_chunks": live[d["doc_id"]][1]}
+            for d in found
+            if d["doc_id"] in live and live[d["doc_id"]][0] == d["generation"]
+        }
         parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
         if self._options.vectors and any(part.lacks_vectors for part in parts):
             # A replaced generation loses its points; its document is then exported later.
             async with self._db.transaction() as conn:
-                live = await rows.generations(conn, ids)
-            gone = {i for i, d in kept.items() if live.get(i) != d["generation"]}
+                newer = await rows.generations(conn, ids)
+            gone = {i for i, d in kept.items() if newer.get(i) != d["generation"]}
             kept = {i: d for i, d in kept.items() if i not in gone}
             parts = await self._parts([c for c in chunks if c["doc_id"] in kept])
         return ExportBatch(
@@ -244,6 +252,7 @@ class ArchiveExport:
             parts,
             [p for p in pages if p["doc_id"] in kept],
             [r for r in refs if r["doc_id"] in kept],
+            summaries,
         )
 
     async def _parts(self, chunks: Sequence[dict[str, Any]]) -> list[ExportPart]:
@@ -276,7 +285,10 @@ class ArchiveExport:
                 await self._blob(writer, row["sha256"], row["bytes"])
             refs.setdefault(row["doc_id"], []).append(only(row, _REF))
         named = self._named
-        documents = (self._document(d, refs.get(i, [])) for i, d in batch.documents.items())
+        documents = (
+            self._document(d, refs.get(i, []), batch.summaries.get(i))
+            for i, d in batch.documents.items()
+        )
         pages = (page_line(p, batch.documents[p["doc_id"]], self._place(p)) for p in batch.pages)
         await asyncio.to_thread(writer.add_lines, named("documents.jsonl"), "documents", documents)
         if batch.pages:
@@ -315,7 +327,9 @@ class ArchiveExport:
         batch = self._stored.get(bytes.fromhex(sha256)) if sha256 else None
         return None if batch is None else f"batches/{batch:06d}/blobs/{sha256}"
 
-    def _document(self, row: dict[str, Any], refs: list[dict[str, Any]]) -> bytes:
+    def _document(
+        self, row: dict[str, Any], refs: list[dict[str, Any]], summary: dict[str, Any] | None
+    ) -> bytes:
         stored_recipe: str | None = row["recipe"]
         current = stored_recipe is not None and stored_recipe.startswith(self._recipe)
         ending = (
@@ -323,11 +337,16 @@ class ArchiveExport:
             if stored_recipe is not None and current
             else None
         )
-        return orjson.dumps(only(row, _DOCUMENT) | {"recipe": ending, "refs": refs})
+        own = {"recipe": ending, "refs": refs} | ({"summary": summary} if summary else {})
+        return orjson.dumps(only(row, _DOCUMENT) | own)
 
     async def _write_part(self, writer: ArchiveWriter, number: int, part: ExportPart) -> None:
-        first = len(self._chunk_nos)
-        self._chunk_nos.extend(c["chunk_no"] for c in part.chunks)
+        first = self._written
+        self._written += len(part.chunks)
+        for n, c in enumerate(part.chunks, first):
+            if c["generated"] is None:
+                self._chunk_nos.append(c["chunk_no"])
+                self._numbers.append(n)
         records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))
         name = self._named(f"chunks-{number:04d}.jsonl")
         await asyncio.to_thread(writer.add_lines, name, "chunks", records)
@@ -346,9 +365,8 @@ class ArchiveExport:
 
     def _number(self, chunk_no: int) -> int | None:
         place = bisect_left(self._chunk_nos, chunk_no)
-        return (
-            place if place < len(self._chunk_nos) and self._chunk_nos[place] == chunk_no else None
-        )
+        known = place < len(self._chunk_nos) and self._chunk_nos[place] == chunk_no
+        return self._numbers[place] if known else None
 
     async def _rest(self, writer: ArchiveWriter, batch: ExportBatch) -> None:
         """Write the further parts of a document with more chunks than a part holds."""

@@ -164,6 +164,7 @@ async def commit(
         [row for doc, row in zip(written.docs, written.signatures, strict=True) if doc in now_live],
     )
     lacking = await _refer(conn, target.container.bucket, live, brought)
+    await _write_generated(conn, live)
     ready = written.packed
     kept = [n for n, doc in enumerate(written.docs) if doc in now_live]
     if len(kept) != len(written.docs):  # something newer overtook a document
@@ -187,6 +188,25 @@ async def commit(
         lacking_blobs=lacking,
         dedup_pending=bool(dedup_pending),
     )
+
+
+async def _write_generated(conn: Connection, live: Sequence[SelectedDocumentRows]) -> None:
+    """What the generated chunks were made from."""
+    summaries = [
+        one.record.summary.model_dump(mode="json")
+        | {"doc_id": one.doc_id, "generation": one.generation}
+        for one in live
+        if one.record.summary is not None
+    ]
+    extractions = [
+        page.extraction.model_dump(mode="json")
+        | {"doc_id": one.doc_id, "generation": one.generation, "page": page.page}
+        for one in live
+        for page in one.pages
+        if page.extraction is not None
+    ]
+    await rows.write_summaries(conn, summaries)
+    await rows.write_extractions(conn, extractions)
 
 
 async def _refer(

@@ -9,16 +9,18 @@ from uuid import UUID
 import orjson
 
 from latent_core.bm25 import postings
-from latent_core.bm25.analyser import analyse, term_vector
+from latent_core.bm25.analyser import AnalysedText, analyse, term_vector
 from latent_core.bm25.exact import signatures
 from latent_core.bm25.names import defined_names
 from latent_core.bm25.packing import KeywordColumns
+from latent_core.bm25.summary_terms import of_summary
 from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
 from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
 from latent_core.domain.chunk import keyword_fields
 from latent_core.domain.errors import Invalid
+from latent_core.domain.generated import GeneratedKind
 from latent_core.transfer.batches import ArchiveBatch, ArchivePart
 from latent_core.transfer.records import ChunkRecord
 from latent_core.transfer.selection import ImportTarget, Step
@@ -60,15 +62,7 @@ def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str
     anew = not target.same_space or part.vectors is None
     tsvs, lengths = [chunk.tsv for chunk in chunks], [chunk.length for chunk in chunks]
     if target.header.analyser != versions.ANALYSER:
-        analysed = [
-            analyse(
-                chunk.text,
-                languages[chunk.doc_id],
-                keyword_fields(chunk.meta),
-                defined_names(chunk.meta),
-            )
-            for chunk in chunks
-        ]
+        analysed = [_analysed(chunk, languages[chunk.doc_id]) for chunk in chunks]
         tsvs, lengths = [term_vector(one) for one in analysed], [one.length for one in analysed]
     return Drafts(
         chunks[0].n,
@@ -77,6 +71,12 @@ def _draft(target: ImportTarget, part: ArchivePart, languages: Mapping[UUID, str
         tsvs,
         lengths,
     )
+
+
+def _analysed(chunk: ChunkRecord, language: str) -> AnalysedText:
+    fields, names = keyword_fields(chunk.meta), defined_names(chunk.meta)
+    analysed = analyse(chunk.text, language, fields, names)
+    return of_summary(analysed) if chunk.generated is GeneratedKind.SUMMARY else analysed
 
 
 def _tail(target: ImportTarget, chunk: ChunkRecord, length: int, *, anew: bool) -> bytes:
@@ -109,6 +109,7 @@ def _tail(target: ImportTarget, chunk: ChunkRecord, length: int, *, anew: bool) 
             json_field(orjson.dumps(provenance)),
             json_field(orjson.dumps(chunk.meta)),
             time_field(chunk.created_at),
+            text_field(None if chunk.generated is None else chunk.generated.value),
         )
     )
 
@@ -152,7 +153,7 @@ def write_rows(target: ImportTarget, step: Step, drafts: Sequence[Drafts]) -> St
             original = "\\N" if chunk.original is None else chunk.original
             row = f"{container_id}\t{one.chunk_no}\t\\\\x{chunk.signature}\t{original}\n"
             written.duplicates.append(row.encode())
-        else:
+        elif chunk.generated is None:
             written.dedup_pending.append((one.document.doc_id, one.chunk_no))
     return written
 

@@ -22,12 +22,12 @@ from latent_core.domain.manifest.model import Manifest, parse_manifest
 from latent_core.transfer.records import (
     BATCH,
     FORMAT,
-    FORMAT_VERSION,
     GOLDEN,
     HEADER,
     INDEX,
     MANIFEST,
     MARKER,
+    READABLE_VERSIONS,
     SEAL,
     Header,
 )
@@ -248,9 +248,10 @@ def header_in(reader: ArchiveReader, data: bytes) -> Header:
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise reader.wrong("it is not an exported container")
     version = fields.get("format_version")
-    if version != FORMAT_VERSION:
+    if version not in READABLE_VERSIONS:
+        readable = " and ".join(map(str, READABLE_VERSIONS))
         raise reader.wrong(
-            f"its format version is {version!r}; this release reads version {FORMAT_VERSION}"
+            f"its format version is {version!r}; this release reads the versions {readable}"
         )
     try:
         return Header.model_validate(fields)

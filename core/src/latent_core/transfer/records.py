@@ -18,18 +18,21 @@ from __future__ import annotations
 import re
 import struct
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from latent_core.domain.chunk import BlockType, Modality, SourceType
+from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.origin import Origin
 from latent_core.wire.sources import SourceView
 
 FORMAT: Final = "latent-container"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+READABLE_VERSIONS: Final = (1, 2)
+"""Version 1 has no generated chunks, summaries and page extractions."""
 MEDIA_TYPE: Final = "application/zstd"
 SUFFIX: Final = ".latent.tar.zst"
 
@@ -106,6 +109,45 @@ class RefRecord(_Record):
     filename: str
 
 
+class SummaryRecord(_Record):
+    """What a language model made of a document (``latent_core.db.documents.summaries``)."""
+
+    state: Literal["done", "failed", "skipped"]
+    front_matter: dict[str, Any]
+    text: str
+    model: str
+    prompt_version: str
+    input_hash: str
+    raw: str | None = None
+    cause: dict[str, Any] | None = None
+    input_tokens: Count
+    output_tokens: Count
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    created_at: datetime
+
+
+class ExtractionRecord(_Record):
+    """What a language model made of a page (``latent_core.db.documents.page_extractions``)."""
+
+    state: Literal["done", "failed"]
+    extraction: dict[str, Any] | None = None
+    visual_importance: Annotated[int | None, Field(ge=1, le=5)] = None
+    raw: str | None = None
+    cause: dict[str, Any] | None = None
+    model: str
+    prompt_version: str
+    version: str
+    page_hash: str
+    next_page: int | None = None
+    pdf_sha256: str | None = None
+    page_pdf_sha256: str | None = None
+    next_page_pdf_sha256: str | None = None
+    input_tokens: Count
+    output_tokens: Count
+    cost: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    created_at: datetime
+
+
 class DocumentRecord(_Record):
     """A live document. Its id is derived again from the container's and the uri when it is imported."""
 
@@ -142,12 +184,15 @@ class DocumentRecord(_Record):
     superseded_at: datetime | None = None
     expires_at: datetime | None = None
     refs: list[RefRecord] = Field(default_factory=list)
+    summary: SummaryRecord | None = None
 
 
 class ChunkRecord(_Record):
     doc_id: UUID
     n: Count
     """Its number in the archive, in the order of the chunk_nos."""
+    generated: GeneratedKind | None = None
+    """None: read from the source."""
     ordinal: Count
     modality: Modality
     source_type: SourceType
@@ -198,6 +243,7 @@ class PageRecord(_Record):
     line_start: int | None = None
     line_end: int | None = None
     visual: float | None = None
+    extraction: ExtractionRecord | None = None
 
 
 class MemberRecord(_Record):

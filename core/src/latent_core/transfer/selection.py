@@ -16,6 +16,7 @@ from latent_core.db.spaces import spaces
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain import versions
 from latent_core.domain.errors import Invalid
+from latent_core.domain.generated import FIRST_POSITION, MAX_POSITION, generated_chunk_id
 from latent_core.domain.ids import ChunkId, chunk_id, document_id
 from latent_core.domain.vector_types import Matrix
 from latent_core.domain.versions import recipe
@@ -89,12 +90,13 @@ def numbered(
     for one in taken:
         seen: Counter[str] = Counter()
         for chunk in one.chunks:
-            occurrence = seen[chunk.content_hash]
-            seen[chunk.content_hash] += 1
             number = chunk.n if target.founded else chunk_no
-            yield NumberedChunk(
-                one, chunk, number, chunk_id(one.doc_id, chunk.content_hash, occurrence)
-            )
+            if chunk.generated is None:
+                id_ = chunk_id(one.doc_id, chunk.content_hash, seen[chunk.content_hash])
+                seen[chunk.content_hash] += 1
+            else:
+                id_ = generated_chunk_id(one.doc_id, chunk.generated, chunk.content_hash, number)
+            yield NumberedChunk(one, chunk, number, id_)
             chunk_no += 1
 
 
@@ -162,10 +164,21 @@ def _fill(taken: Mapping[UUID, SelectedDocumentRows], batch: ArchiveBatch) -> No
                 taken[chunk.doc_id].chunks.append(chunk)
     for record in batch.documents:
         one = taken.get(record.doc_id)
-        if one is not None and [c.ordinal for c in one.chunks] != list(range(record.live_chunks)):
+        if one is not None and not _is_whole(one, record.live_chunks):
             raise Invalid(
                 f"Document '{record.uri[:200]}' of the archive has missing chunks or chunks in the wrong order."
             )
+
+
+def _is_whole(one: SelectedDocumentRows, live_chunks: int) -> bool:
+    """Whether all chunks are there, each in a place of its own: those of the source in order, generated ones behind."""
+    own = [c.ordinal for c in one.chunks if c.generated is None]
+    generated = {c.ordinal for c in one.chunks if c.generated is not None}
+    return (
+        own == list(range(len(own)))
+        and len(own) + len(generated) == len(one.chunks) == live_chunks
+        and all(FIRST_POSITION <= ordinal < MAX_POSITION for ordinal in generated)
+    )
 
 
 def check_numbers(batches: Sequence[ArchiveBatch], first: int) -> int:

@@ -66,6 +66,12 @@ SELECT md5(concat_ws('/', c.etag, c.live_space,
        (SELECT count(*) FROM pages p JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
         WHERE d.container_id = c.id AND d.deleted_at IS NULL AND p.image_sha256 IS NOT NULL),
        (SELECT count(original) FROM duplicates l WHERE l.container_id = c.id),
+       (SELECT nullif(concat_ws('/', count(*), max(g.chunk_no)), '0') FROM chunks g
+        WHERE g.container_id = c.id AND g.generated IS NOT NULL),
+       (SELECT nullif(concat_ws('/', count(*), max(s.created_at)), '0') FROM summaries s
+        JOIN documents d ON d.id = s.doc_id AND d.live_generation = s.generation WHERE d.container_id = c.id),
+       (SELECT nullif(concat_ws('/', count(*), max(e.created_at)), '0') FROM page_extractions e
+        JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation WHERE d.container_id = c.id),
        (SELECT string_agg(concat_ws('/', s.root, s.id), '/' ORDER BY s.root) FROM sources s
         WHERE s.container_id = c.id))) AS key
 FROM containers c WHERE c.id = %(container_id)s

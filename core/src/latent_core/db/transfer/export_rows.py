@@ -8,7 +8,7 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 
-# The first chunk of a document gives its place. A document that is published again during the export comes later
+# The first chunk of a document gives its place; chunks of the source come before generated ones. A document that is published again during the export comes later
 # with higher chunk_nos; a document added since then is in the next export.
 DOCUMENTS: Final = """
 SELECT c.chunk_no AS first_chunk_no, d.id AS doc_id, d.live_generation AS generation, d.uri, p.uri AS parent_uri, d.external_id,
@@ -19,7 +19,9 @@ SELECT c.chunk_no AS first_chunk_no, d.id AS doc_id, d.live_generation AS genera
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN documents p ON p.id = d.parent_id
-WHERE c.container_id = %(container_id)s AND c.chunk_no > %(after)s AND c.position = 0 AND d.deleted_at IS NULL
+WHERE c.container_id = %(container_id)s AND c.chunk_no > %(after)s AND d.deleted_at IS NULL
+  AND (c.position = 0 OR c.generated IS NOT NULL AND NOT EXISTS (
+           SELECT 1 FROM chunks f WHERE f.doc_id = c.doc_id AND f.generation = c.generation AND f.position < c.position))
   AND d.created_at <= %(begun)s
 ORDER BY c.chunk_no
 LIMIT %(limit)s
@@ -47,7 +49,7 @@ SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.position AS ordinal, c.modali
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count,
        coalesce(k.windows, c.windows) AS windows, c.tsv::text AS tsv,
-       c.length, c.provenance, c.meta, c.created_at, l.signature, l.original,
+       c.length, c.provenance, c.meta, c.generated, c.created_at, l.signature, l.original,
        coalesce(e.mapped, false) OR e.job_id IS NULL AND c.provenance ->> 'embedder_version' LIKE '%%+drift%%' AS mapped
 FROM unnest(%(doc_ids)s::uuid[], %(generations)s::integer[]) AS w (doc_id, generation)
 JOIN chunks c ON c.doc_id = w.doc_id AND c.generation = w.generation
@@ -61,11 +63,12 @@ LIMIT %(limit)s
 
 PAGES: Final = """
 SELECT p.doc_id, p.page, p.image_sha256, p.pdf_sha256, p.text, p.width, p.height, p.line_start, p.line_end, p.visual,
-       b.bytes
+       b.bytes, CASE WHEN e.page IS NOT NULL THEN to_jsonb(e) - '{doc_id,generation,page}'::text[] END AS extraction
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
 JOIN containers c ON c.id = d.container_id
 LEFT JOIN blobs b ON b.bucket = c.bucket AND b.sha256 = p.image_sha256
+LEFT JOIN page_extractions e ON e.doc_id = p.doc_id AND e.generation = p.generation AND e.page = p.page
 WHERE p.doc_id = ANY(%(doc_ids)s)
 ORDER BY p.doc_id, p.page
 """
@@ -79,8 +82,14 @@ WHERE r.doc_id = ANY(%(doc_ids)s)
 ORDER BY r.doc_id, r.role, r.part
 """
 
+SUMMARIES: Final = """
+SELECT s.doc_id, to_jsonb(s) - '{doc_id,generation}'::text[] AS summary
+FROM summaries s JOIN documents d ON d.id = s.doc_id AND d.live_generation = s.generation
+WHERE s.doc_id = ANY(%(doc_ids)s)
+"""
+
 GENERATIONS: Final = """
-SELECT id, live_generation FROM documents WHERE id = ANY(%(doc_ids)s) AND deleted_at IS NULL
+SELECT id, live_generation, live_chunks FROM documents WHERE id = ANY(%(doc_ids)s) AND deleted_at IS NULL
 """
 
 LIVE_CHUNKS: Final = "SELECT live_chunks FROM keyword_stats WHERE container_id = %(container_id)s"
@@ -104,8 +113,19 @@ async def live_chunks(conn: Connection, container_id: str) -> int:
 
 async def generations(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, int | None]:
     """The live generations of documents that are not deleted."""
+    return {i: generation for i, (generation, _) in (await sizes(conn, doc_ids)).items()}
+
+
+async def sizes(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, tuple[int | None, int]]:
+    """The live generations of documents that are not deleted, and the number of their chunks."""
     cursor = await conn.execute(GENERATIONS, {"doc_ids": list(doc_ids)})
-    return {r["id"]: r["live_generation"] for r in await cursor.fetchall()}
+    return {r["id"]: (r["live_generation"], r["live_chunks"]) for r in await cursor.fetchall()}
+
+
+async def summaries(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, dict[str, Any]]:
+    """The summaries of live generations."""
+    cursor = await conn.execute(SUMMARIES, {"doc_ids": list(doc_ids)})
+    return {r["doc_id"]: r["summary"] for r in await cursor.fetchall()}
 
 
 async def documents(

@@ -90,7 +90,8 @@ RETURNING d.id
 COPY_CHUNKS: Final = """
 COPY chunks (doc_id, generation, id, container_id, chunk_no, windows, position, modality, source_type, block_type, text,
              embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id,
-             row_group, offset_start, offset_end, content_hash, token_count, length, provenance, meta, created_at, tsv)
+             row_group, offset_start, offset_end, content_hash, token_count, length, provenance, meta, created_at, generated,
+             tsv)
 FROM STDIN (FORMAT BINARY)
 """
 
@@ -106,6 +107,37 @@ COPY blob_refs (doc_id, generation, role, part, bucket, sha256, mime, filename) 
 """
 
 COPY_DUPLICATES: Final = "COPY duplicates (container_id, chunk_no, signature, original) FROM STDIN"
+
+WRITE_SUMMARIES: Final = """
+INSERT INTO summaries (doc_id, generation, state, front_matter, text, model, prompt_version, input_hash, raw, cause,
+                       input_tokens, output_tokens, cost, created_at)
+SELECT r.doc_id, r.generation, r.state, r.front_matter, r.text, r.model, r.prompt_version, r.input_hash, r.raw,
+       nullif(r.cause, 'null'), r.input_tokens, r.output_tokens, r.cost, r.created_at
+FROM jsonb_to_recordset(%(rows)s::jsonb)
+     AS r (doc_id uuid, generation integer, state text, front_matter jsonb, text text, model text, prompt_version text,
+           input_hash text, raw text, cause jsonb, input_tokens bigint, output_tokens bigint, cost double precision,
+           created_at timestamptz)
+ON CONFLICT (doc_id) DO UPDATE
+SET generation = excluded.generation, state = excluded.state, front_matter = excluded.front_matter,
+    text = excluded.text, model = excluded.model, prompt_version = excluded.prompt_version,
+    input_hash = excluded.input_hash, raw = excluded.raw, cause = excluded.cause,
+    input_tokens = excluded.input_tokens, output_tokens = excluded.output_tokens, cost = excluded.cost,
+    created_at = excluded.created_at
+"""
+
+WRITE_EXTRACTIONS: Final = """
+INSERT INTO page_extractions (doc_id, generation, page, state, extraction, visual_importance, raw, cause, model,
+                              prompt_version, version, page_hash, next_page, pdf_sha256, page_pdf_sha256,
+                              next_page_pdf_sha256, input_tokens, output_tokens, cost, created_at)
+SELECT r.doc_id, r.generation, r.page, r.state, nullif(r.extraction, 'null'), r.visual_importance, r.raw,
+       nullif(r.cause, 'null'), r.model, r.prompt_version, r.version, r.page_hash, r.next_page, r.pdf_sha256,
+       r.page_pdf_sha256, r.next_page_pdf_sha256, r.input_tokens, r.output_tokens, r.cost, r.created_at
+FROM jsonb_to_recordset(%(rows)s::jsonb)
+     AS r (doc_id uuid, generation integer, page integer, state text, extraction jsonb, visual_importance smallint,
+           raw text, cause jsonb, model text, prompt_version text, version text, page_hash text, next_page integer,
+           pdf_sha256 text, page_pdf_sha256 text, next_page_pdf_sha256 text, input_tokens bigint, output_tokens bigint,
+           cost double precision, created_at timestamptz)
+"""
 
 # They stay until the transaction ends: the removal of a blob locks its row first.
 PRESENT: Final = """
@@ -201,7 +233,7 @@ def signature_row(named: bytes, chunk_no: int, bits: bytes) -> bytes:
     return _SIGNATURE_HEAD + named + fixed_part + bits
 
 
-_CHUNK_FIELDS: Final = 30
+_CHUNK_FIELDS: Final = 31
 _CHUNK_HEAD: Final = struct.Struct("!hi16siii16s")
 _ADDRESS: Final = struct.Struct("!iqii")
 _SIGNATURE_HEAD: Final = (3).to_bytes(2, "big")
@@ -210,6 +242,18 @@ _SIGNATURE_TAIL: Final = struct.Struct("!iqii")
 
 async def copy_pages(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
     await _copy(conn, COPY_PAGES, rows)
+
+
+async def write_summaries(conn: Connection, summaries: Sequence[dict[str, Any]]) -> None:
+    """Summaries of generations that are live now; older ones of these documents are replaced."""
+    if summaries:
+        await conn.execute(WRITE_SUMMARIES, {"rows": orjson.dumps(summaries).decode()})
+
+
+async def write_extractions(conn: Connection, extractions: Sequence[dict[str, Any]]) -> None:
+    """Page extractions of new generations."""
+    if extractions:
+        await conn.execute(WRITE_EXTRACTIONS, {"rows": orjson.dumps(extractions).decode()})
 
 
 async def copy_refs(conn: Connection, rows: Iterable[Sequence[Any]]) -> None:
