@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -21,9 +23,11 @@ from latent_core.domain.errors import (
     UpstreamOverload,
     UpstreamTimeout,
 )
+from latent_core.models.llm.anthropic_messages import AnthropicMessages
 from latent_core.models.llm.openai_chat import LIMITS, OpenAiChat
 from latent_core.models.llm.port import (
     AnswerPart,
+    AudioPart,
     Completion,
     ImagePart,
     JsonSchema,
@@ -33,8 +37,14 @@ from latent_core.models.llm.port import (
     TextPart,
     Usage,
 )
+from latent_core.models.llm.transcription import Transcriber, Transcript
 from latent_core.models.llm.wire import ModelEndpoint
-from tests.support.servers.llm_dialects import GivenAnswer
+from tests.support.servers.llm_dialects import (
+    ChatCompletions,
+    GivenAnswer,
+    Messages,
+    Transcriptions,
+)
 from tests.support.servers.llm_server import MODEL, Fault, LanguageModelServer, Lie
 
 KEY: Final = "sk-very-secret-key-0123456789"
@@ -84,11 +94,17 @@ async def server() -> AsyncIterator[LanguageModelServer]:
         yield server
 
 
-@pytest.fixture(params=["chat"])
+CLIENTS: Final[Mapping[str, Callable[[ModelEndpoint], LanguageModel]]] = {
+    "chat": OpenAiChat,
+    "messages": lambda endpoint: AnthropicMessages(replace(endpoint, key_header="x-api-key")),
+}
+
+
+@pytest.fixture(params=[*CLIENTS])
 async def model(
     server: LanguageModelServer, request: pytest.FixtureRequest
 ) -> AsyncIterator[LanguageModel]:
-    made = OpenAiChat(endpoint(server))
+    made = CLIENTS[request.param](endpoint(server))
     yield made
     await made.close()
 
@@ -214,22 +230,26 @@ async def test_a_stream_that_is_closed_early_leaves_its_connection_usable(
     assert (await model.complete(completion())).stop is Stop.END
 
 
-async def test_an_address_may_have_the_version_or_not(server: LanguageModelServer) -> None:
+@pytest.mark.parametrize("client", [*CLIENTS.values()], ids=[*CLIENTS])
+async def test_an_address_may_have_the_version_or_not(
+    server: LanguageModelServer, client: Callable[[ModelEndpoint], LanguageModel]
+) -> None:
     for path in ("", "/", "/v1", "/v1/"):
-        made = OpenAiChat(endpoint(server, path))
+        made = client(endpoint(server, path))
         assert (await made.complete(completion())).stop is Stop.END
         assert len(await streamed(made, completion())) > 1
         await made.close()
 
 
+@pytest.mark.parametrize("client", [*CLIENTS.values()], ids=[*CLIENTS])
 async def test_a_wrong_key_and_a_wrong_address_name_their_settings(
-    server: LanguageModelServer,
+    server: LanguageModelServer, client: Callable[[ModelEndpoint], LanguageModel]
 ) -> None:
     for path, key, setting in (
         ("", "sk-other", "key_file of work"),
         ("/x", KEY, "base_url of work"),
     ):
-        made = OpenAiChat(endpoint(server, path, key))
+        made = client(endpoint(server, path, key))
         with pytest.raises(Misconfigured, match=setting) as raised:
             await made.complete(completion())
         assert key not in str(raised.value)
@@ -262,12 +282,159 @@ async def test_a_schema_that_is_closed_is_enforced_and_an_open_one_is_a_hint(
     await made.close()
 
 
+@pytest.mark.parametrize(
+    ("client", "dialect"), [*zip(CLIENTS.values(), (ChatCompletions, Messages), strict=True)]
+)
 async def test_tokens_are_estimated_where_a_server_reports_none(
-    server: LanguageModelServer, model: LanguageModel, monkeypatch: pytest.MonkeyPatch
+    server: LanguageModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    client: Callable[[ModelEndpoint], LanguageModel],
+    dialect: type[ChatCompletions | Messages],
 ) -> None:
-    monkeypatch.setattr(type(server.chat), "_usage", staticmethod(lambda _: None))
+    monkeypatch.setattr(dialect, "events", _without_usage(dialect.events))
+    monkeypatch.setattr(dialect, "document", _without_usage(dialect.document))
+    made = client(endpoint(server))
     server.script = [GivenAnswer("x" * 41)] * 2
-    answer = await model.complete(completion(system="", parts=[TextPart("y" * 80)]))
+    answer = await made.complete(completion(system="", parts=[TextPart("y" * 80)]))
     assert answer.usage == Usage(20, 11)
-    *_, last = await streamed(model, completion(system="", parts=[TextPart("y" * 80)]))
+    *_, last = await streamed(made, completion(system="", parts=[TextPart("y" * 80)]))
     assert last.usage == answer.usage
+    await made.close()
+
+
+def _without_usage(original: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(*given: Any) -> Any:
+        made = original(*given)
+        if isinstance(made, dict):
+            return {key: value for key, value in made.items() if key != "usage"}
+        return [re.sub(rb'"usage":\{[^}]*\}', b'"usage":null', event) for event in made]
+
+    return answer
+
+
+# -- Anthropic's messages
+
+
+async def test_what_a_model_thought_is_no_part_of_its_answer_and_cached_tokens_count(
+    server: LanguageModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def document(*_: Any) -> Any:
+        return {
+            "content": [
+                {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                {"type": "text", "text": "The lamp "},
+                {"type": "text", "text": "is red."},
+            ],
+            "stop_reason": "end_turn",
+            "usage": {
+                "input_tokens": 3,
+                "cache_creation_input_tokens": 20,
+                "cache_read_input_tokens": None,
+                "output_tokens": 9,
+            },
+        }
+
+    monkeypatch.setattr(Messages, "document", document)
+    made = CLIENTS["messages"](endpoint(server))
+    answer = await made.complete(completion())
+    assert (answer.text, answer.usage) == ("The lamp is red.", Usage(23, 9))
+    await made.close()
+
+
+@pytest.mark.parametrize("reason", ["tool_use", "pause_turn", "new_reason", None])
+async def test_an_answer_that_ended_in_an_unknown_way_is_no_answer(
+    server: LanguageModelServer, monkeypatch: pytest.MonkeyPatch, reason: str | None
+) -> None:
+    monkeypatch.setattr(Messages, "_reason", staticmethod(lambda _: reason))
+    monkeypatch.setattr(ChatCompletions, "_reason", staticmethod(lambda _: reason))
+    for client in CLIENTS.values():
+        made = client(endpoint(server))
+        with pytest.raises(MalformedAnswer, match=reason or "has no (stop|finish)_reason"):
+            await made.complete(completion())
+        with pytest.raises(MalformedAnswer, match=reason or "cut off"):
+            await streamed(made, completion())
+        await made.close()
+
+
+# -- Speech
+
+
+SPOKEN: Final = "Hello there. The lamp is red."
+
+
+@pytest.fixture
+async def transcriber(server: LanguageModelServer) -> AsyncIterator[Transcriber]:
+    server.answer = lambda _: SPOKEN
+    made = Transcriber(endpoint(server))
+    yield made
+    await made.close()
+
+
+def recording() -> Completion:
+    return completion(system="", parts=[AudioPart(b"RIFF", "a.wav", "audio/wav")], schema=None)
+
+
+async def test_a_transcript_has_the_times_of_its_segments(
+    server: LanguageModelServer, transcriber: Transcriber
+) -> None:
+    answer = await transcriber.complete(recording())
+    transcript = Transcript.model_validate_json(answer.text)
+    times = [(one.begin, one.end, one.text.strip()) for one in transcript.segments]
+    assert times == [(0.0, 2.0, "Hello there."), (2.0, 6.0, "The lamp is red.")]
+    assert (transcript.text, transcript.duration) == (SPOKEN, 6.0)
+    (seen,) = server.seen
+    assert (seen.audio, seen.model) == (b"RIFF", MODEL)
+
+
+async def test_a_model_that_gives_no_times_transcribes_without_them(
+    server: LanguageModelServer, transcriber: Transcriber
+) -> None:
+    server.speech.formats = ("json",)
+    for _ in range(2):
+        answer = await transcriber.complete(recording())
+        transcript = Transcript.model_validate_json(answer.text)
+        assert (transcript.text, transcript.segments) == (SPOKEN, ())
+    assert server.refused == 1  # it is remembered
+
+
+async def test_a_recording_that_cannot_be_read_is_sent_once(
+    server: LanguageModelServer, transcriber: Transcriber
+) -> None:
+    server.script = [Lie.UNREADABLE_REQUEST]
+    with pytest.raises(InputRefused):
+        await transcriber.complete(recording())
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "segments",
+    [
+        [{"start": -1, "end": 1, "text": "a"}],
+        [{"start": "x", "end": 1, "text": "a"}],
+        [{"start": 0, "end": 1}],
+        ["a"],
+        "a",
+    ],
+)
+async def test_segments_with_impossible_times_are_no_transcript(
+    transcriber: Transcriber, monkeypatch: pytest.MonkeyPatch, segments: Any
+) -> None:
+    monkeypatch.setattr(
+        Transcriptions, "document", lambda *_: {"text": SPOKEN, "segments": segments}
+    )
+    with pytest.raises(MalformedAnswer):
+        await transcriber.complete(recording())
+
+
+@pytest.mark.parametrize(("lie", "error", "cause"), WHOLE)
+async def test_each_lie_of_a_transcriber_is_a_named_error_without_the_key(
+    server: LanguageModelServer,
+    transcriber: Transcriber,
+    lie: Lie,
+    error: type[LatentError],
+    cause: str,
+) -> None:
+    server.script = [Fault(lie, "7")]
+    with pytest.raises(error, match=cause) as raised:
+        await transcriber.complete(recording())
+    assert KEY not in str(raised.value)

@@ -30,8 +30,16 @@ from latent_core.domain.ids import JobId
 from latent_core.domain.manifest.model import Manifest, ModelBlock, ModelBudget, Summaries
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.llm.calls import Call, ModelCalls, ModelRetryPolicy, answer_key
-from latent_core.models.llm.port import Completion, JsonSchema, Stop, TextPart
+from latent_core.models.llm.port import (
+    AudioPart,
+    Completion,
+    JsonSchema,
+    PdfPart,
+    Stop,
+    TextPart,
+)
 from latent_core.models.llm.resolve import LanguageModels
+from latent_core.models.llm.transcription import Transcript
 from latent_core.models.providers.registry import Providers
 from latent_core.runtime import failpoint
 from latent_core.settings import Settings
@@ -190,6 +198,30 @@ async def test_tokens_and_cost_are_counted_per_job_and_container(bench: Bench) -
     name = f"work/{MODEL}"
     assert await bench.usage(7) == [ModelUsage("summaries", name, 2, 2_000_000, 200_000, 6.0)]
     assert await bench.usage() == [ModelUsage("summaries", name, 3, 3_000_000, 300_000, 9.0)]
+
+
+async def test_speech_is_transcribed_stored_and_counted_like_other_calls(bench: Bench) -> None:
+    speech = ModelBlock(enabled=True, provider=f"work/{MODEL}")
+    await bench.permit(speech=speech)
+    bench.server.answer = lambda _: "Hello there."
+    request = replace(call().request, parts=[AudioPart(b"RIFF", "a.wav", "audio/wav")])
+    spoken = call(purpose="speech", block=speech, request=request)
+    first = await bench.calls.complete(spoken)
+    assert (await bench.calls.complete(spoken)).answer == first.answer
+    (segment,) = Transcript.model_validate_json(first.answer.text).segments
+    assert (segment.begin, segment.end) == (0.0, 2.0)
+    assert len(bench.server.seen) == 1
+    assert [(one.purpose, one.calls) for one in await bench.usage()] == [("speech", 1)]
+
+
+async def test_documents_are_read_by_messages_of_anthropic(bench: Bench) -> None:
+    bench.provide(kind="anthropic")
+    model = bench.calls.model(SUMMARIES)
+    assert (model.reads_pdf, model.reads_images) == (True, True)
+    request = replace(call().request, parts=[PdfPart(b"%PDF-1.7")])
+    await bench.calls.complete(call(request=request))
+    (seen,) = bench.server.seen
+    assert (seen.path, seen.pdfs) == ("/v1/messages", (b"%PDF-1.7",))
 
 
 # -- Permission

@@ -97,6 +97,8 @@ class LanguageModelServer:
     """All requests that the original would accept, in their order."""
     stall_after: int | None = None
     """Pieces of a stream before nothing follows."""
+    refused: int = 0
+    """Requests that the original would not accept."""
     peak: int = 0
     _at_once: int = 0
     _http: HttpServer = field(init=False)
@@ -138,6 +140,7 @@ class LanguageModelServer:
             finally:
                 self._at_once -= 1
         except RefusalError as refusal:
+            self.refused += 1
             return dialect.refuse(refusal.status, refusal.message)
 
     async def _answered(

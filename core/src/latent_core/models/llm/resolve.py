@@ -10,6 +10,7 @@ from typing import Final
 from latent_core.domain.errors import Invalid, Misconfigured
 from latent_core.domain.manifest.model import MODEL_BLOCKS, Manifest, model_block
 from latent_core.models.embedding.rate import Rate
+from latent_core.models.llm.anthropic_messages import AnthropicMessages
 from latent_core.models.llm.openai_chat import LIMITS, OpenAiChat
 from latent_core.models.llm.port import LanguageModel, Usage
 from latent_core.models.llm.transcription import TRANSCRIBES, Transcriber
@@ -153,5 +154,7 @@ def client_of(name: str, found: ProviderModel, requests: int) -> LanguageModel:
     """The client of a provider's model. Its texts and pictures leave this machine: only ``calls`` uses it, and the test
     of a model, which sends its own."""
     endpoint = endpoint_of(name, found, requests)
+    if found.provider.kind is Kind.ANTHROPIC:
+        return AnthropicMessages(endpoint)
     own = found.provider.kind is Kind.OPENAI and _OWN_HOST in (found.provider.base_url or "")
     return OpenAiChat(endpoint, limit=LIMITS[1] if own else LIMITS[0])

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from latent_core.domain.errors import InputRefused
+from latent_core.models.http.client import Files
 from latent_core.models.llm.port import Answer, AnswerPart, AudioPart, Completion
 from latent_core.models.llm.usage import reported
 from latent_core.models.llm.wire import ModelEndpoint, ModelWire
@@ -59,6 +60,7 @@ class Transcriber:
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self.name = endpoint.name
         self._model = endpoint.model
+        self._gives_times = True
         self._wire = ModelWire(endpoint, PATH)
 
     async def complete(self, request: Completion) -> Answer:
@@ -66,11 +68,12 @@ class Transcriber:
         (recording,) = (part for part in request.parts if isinstance(part, AudioPart))
         files = [("file", (recording.name, recording.data, recording.media_type))]
         try:
-            answer = await self._ask(_WITH_TIMES, files, request.seconds)
+            answer = await self._ask(files, request.seconds)
         except InputRefused as exc:
-            if exc.too_long:
+            if not self._gives_times or "response_format" not in exc.message:
                 raise
-            answer = await self._ask(_TEXT_ONLY, files, request.seconds)
+            self._gives_times = False
+            answer = await self._ask(files, request.seconds)
         transcript = self._transcript(answer)
         counts = answer.get("usage")
         tokens = counts if isinstance(counts, dict) and counts.get("type") == "tokens" else {}
@@ -88,7 +91,8 @@ class Transcriber:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def _ask(self, form: Mapping[str, str], files: Any, seconds: float) -> dict[str, Any]:
+    async def _ask(self, files: Files, seconds: float) -> dict[str, Any]:
+        form = _WITH_TIMES if self._gives_times else _TEXT_ONLY
         return await self._wire.ask_form({"model": self._model, **form}, files, seconds)
 
     def _transcript(self, answer: Mapping[str, Any]) -> Transcript:
