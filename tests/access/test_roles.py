@@ -274,6 +274,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ),
     ("DELETE", "/v1/containers/{container_id}"): Row(CHANGE, _delete_container, (202,)),
     ("POST", "/v1/containers/search"): Row(READ, plain("/v1/containers/search", body=SEARCH)),
+    # The vault permits no language model: readers learn that, and others not that it is there.
+    ("POST", "/v1/containers/ask"): Row(
+        READ,
+        plain("/v1/containers/ask", body={"containers": ["{vault}"], "question": "glass?"}),
+        (403,),
+    ),
     ("POST", "/v1/search"): Row(READ, plain("/v1/search", body=SEARCH)),
     ("POST", "/v1/doc_search"): Row(
         READ, plain("/v1/doc_search", body={"query": SECRET, "containers": ["{vault}"]})

@@ -15,6 +15,7 @@ import pytest
 from latent_client import AsyncClient, SyncClient
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.manifest.model import Manifest
+from latent_core.wire.ask import AskRequest
 from latent_core.wire.containers import ContainerState
 from latent_core.wire.evaluation import EvalRequest
 from latent_core.wire.installation import RestoreRecordsBody
@@ -88,6 +89,9 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/documents/{doc_id}/pages/{page}": lambda c, _: c.page(DOC, 1),
     "GET /v1/documents/{doc_id}/pages/{page}/pdf": lambda c, _: c.page_pdf(DOC, 1),
     "GET /v1/documents/{doc_id}/original": lambda c, _: c.original(DOC),
+    "POST /v1/containers/ask": lambda c, _: c.ask(
+        AskRequest(containers=["art"], question="who painted it?")
+    ),
     "POST /v1/containers/search": lambda c, _: c.search(
         SearchRequest(containers=["art"], query="q", top_k=1)
     ),

@@ -40,6 +40,7 @@ COMMANDS: Final = {
     "remember": "Add a note to a container.",
     "recall": "Print pinned and recent notes for the start of an agent's session.",
     "search": "Find passages in one or several containers.",
+    "ask": "Answer a question from containers, with citations that open the page.",
     "open": "Open the page image of a hit in the default viewer.",
     "jobs": "List, show, watch, cancel and requeue jobs.",
     "documents": "List, download, delete and restore documents of a container.",

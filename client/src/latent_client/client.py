@@ -20,6 +20,7 @@ from latent_client.files import read_blocks
 from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_date
 from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
+from latent_client.questions import QuestionCalls
 from latent_client.retry import OnRetry
 from latent_client.searches import SearchCalls
 from latent_client.sources import SourceCalls
@@ -71,6 +72,7 @@ class AsyncClient(
     AccessCalls,
     JobCalls,
     ProcessingCalls,
+    QuestionCalls,
     UnderstandingCalls,
     SearchCalls,
     SourceCalls,

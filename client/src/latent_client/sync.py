@@ -118,6 +118,8 @@ class SyncClient:
     original = _blocking(AsyncClient.original)
     page_pdf = _blocking(AsyncClient.page_pdf)
     fetch = _blocking(AsyncClient.fetch)
+    ask = _blocking(AsyncClient.ask)
+    ask_stream = _iterating(AsyncClient.ask_stream)
     search = _blocking(AsyncClient.search)
     doc_search = _blocking(AsyncClient.doc_search)
     hybrid_search = _blocking(hybrid_search)

@@ -98,6 +98,8 @@ class Settings(BaseSettings):
     """Origins of web pages that may call /mcp, in addition to the gateway's own."""
     mcp_search_fetch: bool = _named("LLC_MCP_SEARCH_FETCH", default=False)
     """Whether /mcp offers the tools ``search`` and ``fetch``, too; /mcp/connector always does."""
+    mcp_ask: bool = _named("LLC_MCP_ASK", default=False)
+    """Whether /mcp offers the tool ``containers_ask``: agents answer questions themselves."""
     signing_key: SecretStr | None = _named("LLC_SIGNING_KEY")
     manifest_dir: Path | None = _named("LLC_MANIFEST_DIR")
     """Default <data_dir>/manifests."""
@@ -219,6 +221,8 @@ class Settings(BaseSettings):
         "LLC_SEARCH_MAX_CONTAINERS", default=50, minimum=1, maximum=1000
     )
     """Containers that one search covers; it says so when there are more."""
+    ask_seconds: float = _named("LLC_ASK_SECONDS", default=180.0, minimum=1, maximum=3600)
+    """The deadline of an answer of ``latent ask``, search and language model together."""
     max_upload_bytes: int = _named(
         "LLC_MAX_UPLOAD_BYTES", default=512 * MEGABYTE, minimum=1, maximum=1024 * GIGABYTE
     )

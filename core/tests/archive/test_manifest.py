@@ -79,6 +79,8 @@ DELIVERED = {
     "model_budget.job_tokens": "tokens of language models in one job",
     "model_budget.tokens": "tokens of language models in all",
     "model_budget.cost": "cost of language models in all",
+    "ask.enabled": "whether questions are answered from it",
+    "ask.provider": "the language model that answers",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
 # Refused by name when they are switched on (test_offer), until the part that delivers them.

@@ -61,6 +61,7 @@ from latent_gateway.api import (
     understanding,
     uploads,
 )
+from latent_gateway.api.ask import routes as ask
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
@@ -84,6 +85,7 @@ logger = logging.getLogger(__name__)
 
 ROUTERS = (
     search,  # routes are tried in this order
+    ask,
     containers,
     uploads,
     ingest,

@@ -20,6 +20,7 @@ from latent_core.search.embed import QueryCache
 from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_gateway.auth.ask_limiter import AskLimiter
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.sign_in_codes import SignInCodes
@@ -117,6 +118,7 @@ class Gateway:
     gauges: Gauges
     limiter: SearchLimiter
     streams: StreamLimiter = field(default_factory=StreamLimiter)
+    questions: AskLimiter = field(default_factory=AskLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
     sign_in_codes: SignInCodes = field(default_factory=SignInCodes)
 

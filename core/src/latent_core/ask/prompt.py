@@ -54,7 +54,8 @@ def _parts(question: str, sources: Sequence[NumberedSource], *, nonce: str) -> I
 def _source(source: NumberedSource, marker: str) -> Iterator[Part]:
     about = source.about
     page = f", page {about.page}" if about.page is not None else ""
-    yield TextPart(f"[{about.n}]{page}:")
+    written = ", written by a language model" if about.generated is not None else ""
+    yield TextPart(f"[{about.n}]{page}{written}:")
     if source.page is not None:
         yield source.page
     heading = " > ".join(part for part in (about.title, about.place.heading_path) if part)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from latent_core.domain.generated import GeneratedBy
 from latent_core.wire.base import ContainerId, Envelope, RequestBody
 from latent_core.wire.search import MAX_CONTAINERS, PlaceView
 
@@ -54,6 +55,8 @@ class Citation(BaseModel):
     """Image of the page, presigned."""
     page_pdf_uri: str | None = None
     """The page as a PDF, presigned."""
+    generated: GeneratedBy | None = None
+    """Set if a language model wrote the text of the source."""
 
 
 class AskSource(Citation):

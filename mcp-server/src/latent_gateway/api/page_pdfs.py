@@ -11,6 +11,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.documents import pages
 from latent_core.db.documents.pages import PageSource
 from latent_core.domain.errors import IngestFailed, NotFound
+from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobState
 from latent_core.ingest.processing import request_page_pdf
 from latent_core.wire.pages import PagePdfAnswer
@@ -37,20 +38,14 @@ async def page_pdf(
     wait_ms: Annotated[int, Query(ge=0, le=MAX_WAIT_MS)] = WAIT_MS,
 ) -> Response:
     """A link to the PDF of one page. The first request creates it: 202 with the job until it exists."""
-    async with shared.stack.db.transaction() as conn:
-        source = await _readable(conn, caller, doc_id, page)
-        job_id = None
-        if source.made is None:
-            await shared.quotas.check_queue(conn, caller)
-            job_id = await request_page_pdf(conn, doc_id, source, principal=caller.name)
+    source, job_id = await requested_page(shared, caller, doc_id, page)
     if job_id is not None:
-        shared.stack.wake()
-        source = await _made(shared, doc_id, source, job_id, wait_ms / 1000)
+        source = await made_page(shared, doc_id, source, job_id, wait_ms / 1000)
     ready = source.made is not None
     answer = PagePdfAnswer(
         page=page,
         page_pdf="ready" if ready else "pending",
-        pdf_uri=_link(links, source),
+        pdf_uri=page_link(links, source),
         pdf_sha256=source.sha256,
         page_pdf_sha256=source.made.sha256 if source.made else None,
         job_id=None if ready else job_id,
@@ -58,7 +53,21 @@ async def page_pdf(
     return json_answer(answer, request_id, status=200 if ready else 202)
 
 
-def _link(links: BlobLinks, source: PageSource) -> str | None:
+async def requested_page(
+    shared: Gateway, caller: Principal, doc_id: UUID, page: int
+) -> tuple[PageSource, JobId | None]:
+    """The page as the caller may read it, and the job that makes its PDF if there is none yet."""
+    async with shared.stack.db.transaction() as conn:
+        source = await _readable(conn, caller, doc_id, page)
+        if source.made is not None:
+            return source, None
+        await shared.quotas.check_queue(conn, caller)
+        job_id = await request_page_pdf(conn, doc_id, source, principal=caller.name)
+    shared.stack.wake()
+    return source, job_id
+
+
+def page_link(links: BlobLinks, source: PageSource) -> str | None:
     if source.made is None:
         return None
     return links.link(
@@ -80,7 +89,7 @@ async def _readable(conn: Connection, caller: Principal, doc_id: UUID, page: int
     return found
 
 
-async def _made(
+async def made_page(
     shared: Gateway, doc_id: UUID, source: PageSource, job_id: int, seconds: float
 ) -> PageSource:
     """The page when the job has created its PDF, or as it is after the time limit. ``IngestFailed`` says why it

@@ -43,7 +43,7 @@ from latent_gateway.context import Gateway
 from latent_gateway.mcp import resources
 from latent_gateway.mcp.guard import PATH
 from latent_gateway.mcp.prompts import PROMPTS
-from latent_gateway.mcp.tools.registry import CONTRACT_NAMES, PAIR, tools_of
+from latent_gateway.mcp.tools.registry import PAIR, tools_of, unlisted
 from latent_gateway.mcp.toolset import Context, Toolset, called
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Surface:
 
     def __init__(self, shared: Gateway) -> None:
         self._shared = shared
-        self._tools = Toolset(shared, tools_of(shared.settings), CONTRACT_NAMES)
+        self._tools = Toolset(shared, tools_of(shared.settings), unlisted(shared.settings))
         self._manager = StreamableHTTPSessionManager(self._server(), stateless=True)
         self._connector = StreamableHTTPSessionManager(_connector(shared), stateless=True)
 

@@ -10,9 +10,17 @@ import asyncio
 import hashlib
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
@@ -143,8 +151,15 @@ class ModelCalls:
                 answer = await self._persist(call, opened)
                 return await self._committed(call, key, opened, answer)
 
-    async def stream(self, call: Call) -> AsyncGenerator[AnswerPart, None]:
-        """As ``complete``, in parts. Nothing is stored but the usage: it is estimated if the stream is closed early."""
+    async def stream(
+        self, call: Call, *, others: Sequence[str] = ()
+    ) -> AsyncGenerator[AnswerPart, None]:
+        """As ``complete``, in parts. Nothing is stored but the usage: it is estimated if the stream is closed early.
+
+        ``others``: further containers whose content is in the request. Each has to permit the call within its budget,
+        and the usage is divided among all.
+        """
+        calls = [call, *(replace(call, container_id=one) for one in others)]
         opened = self._models.named(_permitted(call.block, call.purpose))
         texts: list[str] = []
         last: AnswerPart | None = None
@@ -152,7 +167,7 @@ class ModelCalls:
         timer = _Timer()
         async with self._slot(call, opened):
             try:
-                async with aclosing(self._first_parts(call, opened)) as parts:
+                async with aclosing(self._first_parts(calls, opened)) as parts:
                     async for part in parts:
                         began = True
                         texts.append(part.text)
@@ -162,16 +177,20 @@ class ModelCalls:
                 if began:
                     usage = last.usage if last is not None else None
                     used = usage or estimated(call.request, "".join(texts))
-                    await self._count(call, opened, used)
+                    await self._count(calls, opened, used)
                     stop = last.stop if last is not None else None
                     self._log(call, used, stop, timer.milliseconds())
 
-    async def _first_parts(self, call: Call, opened: OpenModel) -> AsyncGenerator[AnswerPart, None]:
+    async def _first_parts(
+        self, calls: Sequence[Call], opened: OpenModel
+    ) -> AsyncGenerator[AnswerPart, None]:
         """The parts of the first attempt that has one."""
+        call = calls[0]
         for attempt in self._attempts():
             began = False
             try:
-                await self._check(call)
+                for one in calls:
+                    await self._check(one)
                 async with aclosing(opened.model.stream(call.request)) as parts:
                     async for part in parts:
                         began = True
@@ -279,9 +298,10 @@ class ModelCalls:
         failpoint("model.after_answer")
         return CachedAnswer(answer, row.model, cost, created_at or datetime.now(UTC), cached=False)
 
-    async def _count(self, call: Call, opened: OpenModel, usage: Usage) -> None:
+    async def _count(self, calls: Sequence[Call], opened: OpenModel, usage: Usage) -> None:
         async with self._db.transaction() as conn:
-            await self._add(conn, call, opened, usage)
+            for call, share in zip(calls, _divided(usage, len(calls)), strict=True):
+                await self._add(conn, call, opened, share)
 
     @staticmethod
     async def _add(conn: Connection, call: Call, opened: OpenModel, usage: Usage) -> None:
@@ -321,6 +341,18 @@ class ModelCalls:
         status = error.details.get("upstream_status")
         names = {"error": type(error).__name__, "upstream_status": status}
         logger.warning("model_call_failed", extra={**_named(call), **names})
+
+
+def _divided(usage: Usage, count: int) -> list[Usage]:
+    """Equal shares; the first ones have what remains."""
+    each = range(count)
+    return [
+        Usage(
+            usage.input_tokens // count + (n < usage.input_tokens % count),
+            usage.output_tokens // count + (n < usage.output_tokens % count),
+        )
+        for n in each
+    ]
 
 
 def answer_key(call: Call) -> str:

@@ -14,6 +14,7 @@ from latent_gateway.envelope import json_answer
 from latent_gateway.mcp.calls import may
 from latent_gateway.mcp.tools import (
     add,
+    ask,
     chatgpt,
     container_create,
     containers,
@@ -53,8 +54,18 @@ PAIR: Final = (chatgpt.SEARCH, chatgpt.FETCH)
 
 
 def tools_of(settings: Settings) -> tuple[Tool, ...]:
-    """The tools at ``/mcp``."""
-    return (*TOOLS, *(PAIR if settings.mcp_search_fetch else ()))
+    """The tools that /mcp lists. Each costs every session of every model: ``containers_ask`` takes the place of
+    ``doc_search``, which ``containers_search`` with ``source_type`` replaces."""
+    pair = PAIR if settings.mcp_search_fetch else ()
+    if not settings.mcp_ask:
+        return (*TOOLS, *pair)
+    return (*(tool for tool in TOOLS if tool is not doc_search.DOC_SEARCH), ask.ASK, *pair)
+
+
+def unlisted(settings: Settings) -> dict[str, Tool]:
+    """Tools that can be called under these names, too."""
+    replaced = {doc_search.DOC_SEARCH.name: doc_search.DOC_SEARCH} if settings.mcp_ask else {}
+    return CONTRACT_NAMES | replaced
 
 
 router = APIRouter(tags=["mcp"])
@@ -63,7 +74,8 @@ router = APIRouter(tags=["mcp"])
 @router.get("/mcp/tools", response_model=ToolList)
 async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
     """The tools that this token may call."""
-    by_name = {tool.name: tool for tool in tools_of(shared.settings)} | CONTRACT_NAMES
+    by_name = {tool.name: tool for tool in tools_of(shared.settings)}
+    by_name |= unlisted(shared.settings)
     listed = [
         ToolView(
             name=name,
