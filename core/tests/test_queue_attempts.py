@@ -11,6 +11,7 @@ from latent_core.domain.errors import (
     LatentError,
     LimitReached,
     MarkerMismatch,
+    ModelMissing,
     ServiceUnreachable,
     StoreFull,
     UpstreamError,
@@ -40,6 +41,7 @@ PAUSE_SECONDS: Final = 120
 LATE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=False)
 LATE_ALONE = UpstreamTimeout("Qdrant did not answer within 10 s", counts_as_attempt=True)
 UNCOUNTED: Final = [
+    ModelMissing("the model is not installed"),
     ServiceUnreachable("Qdrant is not available; the log says why"),
     UpstreamOverload("Qdrant accepts no more requests now"),
     LimitReached("the embedder accepts no more now (429)"),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 import orjson
+import psycopg
 import pymupdf
 import pytest
 import pytest_asyncio
@@ -16,6 +17,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid
+from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.wire.evaluation import EvalReport
@@ -24,7 +26,7 @@ from tests.conftest import DIMS as OPENAI_DIMS
 from tests.http.test_http_surface import ingest
 from tests.support.colours import COLOURS, picture
 from tests.support.contracts.rerank import scores_of
-from tests.support.harness.installation import Installation
+from tests.support.harness.installation import Installation, eventually
 from tests.support.onnx_encoders import EncoderWeights, Positions, write_cross_encoder
 from tests.support.servers.model_hub import ModelHub
 from tests.support.tiny_model import DIMS, tiny_pictures, tiny_repository
@@ -102,11 +104,27 @@ async def test_an_installed_model_embeds_and_a_missing_one_is_named_with_its_com
         "/login", data=form, headers={"Origin": installation.url}, follow_redirects=True
     )
     assert f"keywords only: the embedder {NAME} is not installed" in page.text
+    late = await client.add("lamps", text="oil lamp oil", title="late")
+
+    async def waits() -> bool:
+        view = await client.job(late.job_id)
+        return view.state is JobState.QUEUED and view.cause is not None
+
+    await eventually(waits, what="the job that waits for the model")
+    job = await client.job(late.job_id)
+    assert job.cause is not None
+    assert command in job.cause.message
+    assert "goes on by itself" in job.cause.message
+    assert job.attempts == 0
 
     code, _, err = await installation.cli(*command.split()[1:])
     assert code == 0, err
     mended = await client.search(SEMANTIC)
     assert (mended.hits[0].title, mended.issues) == ("boat", [])
+    async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
+        await conn.execute("UPDATE jobs SET run_at = now() WHERE state = 'queued'")
+    await client.wait([late.job_id])
+    assert {hit.title for hit in (await client.search(SEMANTIC)).hits} == {*TEXTS, "late"}
 
 
 def plates() -> bytes:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tokenizers import Tokenizer as FastTokenizer, models, pre_tokenizers, processors
 
 from latent_core.db.containers import Space
-from latent_core.domain.errors import Invalid, Misconfigured, OutOfSpace, Unavailable
+from latent_core.domain.errors import Invalid, Misconfigured, ModelMissing, OutOfSpace, Unavailable
 from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.vector_types import Matrix
@@ -471,6 +471,20 @@ class TestFolder:
             registry.for_space(replace(space, dims=16))
         with pytest.raises(Invalid, match="set fewer"):
             registry.model_of(Manifest(id="a", name="a", embedder=name, dims=16))
+        await registry.close()
+
+    async def test_once_there_are_vectors_a_folder_without_its_model_is_a_missing_model(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        name = f"local:{folder}"
+        registry = EmbedderRegistry(Settings(data_dir=tmp_path), tmp_path / "models")
+        model = registry.model_of(Manifest(id="a", name="a", embedder=name))
+        other = replace(model, version=f"{folder.name}@0123456789ab")
+        with pytest.raises(ModelMissing, match=f"{other.version} .*latent refresh CONTAINER"):
+            registry.for_space(other)
+        (folder / "model.onnx").unlink()
+        with pytest.raises(ModelMissing, match=r"model\.onnx"):
+            EmbedderRegistry(Settings(data_dir=tmp_path), tmp_path / "models").for_space(model)
         await registry.close()
 
     @pytest.mark.parametrize("file", ["model.onnx", "tokenizer.json"])

@@ -18,6 +18,7 @@ LatentError
 │   │   └── MalformedAnswer    or sent what is no answer
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
+│   │   ├── ModelMissing    the model of stored vectors is not on this machine
 │   │   └── MarkerMismatch  its marker is missing or names another holder
 │   ├── DamagedBlob    stored bytes do not match their hash
 │   ├── ReadOnlyStore  a store accepts reads only
@@ -27,8 +28,8 @@ LatentError
     └── UpstreamTimeout   a backing service did not answer this request
 
 A job is tried ``max_attempts`` times; an error counts as an attempt if ``counts_as_attempt`` is true. These errors do
-not count, since the request is not their cause: ``ServiceUnreachable``, ``MarkerMismatch``, ``ReadOnlyStore``,
-``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` or a closed connection while no other call to that service
+not count, since the request is not their cause: ``ServiceUnreachable``, ``ModelMissing``, ``MarkerMismatch``,
+``ReadOnlyStore``, ``UpstreamOverload``, ``LimitReached``, ``StoreFull``, and ``UpstreamTimeout`` or a closed connection while no other call to that service
 succeeds (``domain.service_health``). See ``queue.requeue``.
 """
 
@@ -201,6 +202,14 @@ class Misconfigured(Unavailable):
     """An external service refuses all requests until a person changes the setting that the message names."""
 
     transient = False
+
+
+class ModelMissing(Misconfigured):
+    """This machine lacks the model of stored vectors, or the settings of its server. Transient, since a person may
+    install it: jobs wait for that."""
+
+    transient = True
+    counts_as_attempt = False
 
 
 class MarkerMismatch(Misconfigured):

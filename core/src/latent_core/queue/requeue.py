@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from latent_core.db import capacity
 from latent_core.db.connection import Connection, Database
-from latent_core.domain.errors import Issue, LatentError, StoreFull
+from latent_core.domain.errors import Issue, LatentError, ModelMissing, StoreFull
 from latent_core.domain.job import ClaimedJob, Outcome
 from latent_core.queue.backoff import PAUSE_CAP_SECONDS, backoff_seconds
 from latent_core.queue.finish import Fence, end_cancelled, fail, fenced, issue_of, stored
@@ -24,6 +24,7 @@ MAX_PAUSED_SECONDS: Final = 24 * 3600.0
 """A job that has waited longer for a service fails."""
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 """Caps the pause that a service asks for."""
+GOES_ON: Final = f"The job waits for the model, and goes on by itself within {PAUSE_CAP_SECONDS / 60:.0f} minutes after that"
 
 RETRY: Final = """
 WITH retried AS (
@@ -144,6 +145,8 @@ async def retry_or_fail(db: Database, job: ClaimedJob, error: Exception) -> Outc
         if is_final(job, error):
             await fail(conn, job, cause if counts_as_attempt(error) else _after_waiting(job, cause))
             return "failed"
+        if isinstance(error, ModelMissing):
+            cause = _with(cause, GOES_ON)
         outcome: Outcome = "retried" if counts_as_attempt(error) else "paused"
         again = _retry if outcome == "retried" else _pause
         queued = await again(conn, job, cause, min_seconds=_retry_after(error))
@@ -165,11 +168,15 @@ def is_final(job: ClaimedJob, error: Exception) -> bool:
 
 
 def _after_waiting(job: ClaimedJob, cause: Issue) -> Issue:
-    message = (
-        f"{cause.message}. The job waited for this service for {job.paused_seconds / 3600:.0f} hours. Check the "
-        f"service and its log, then requeue the job (latent jobs requeue {job.id})"
+    return _with(
+        cause,
+        f"The job waited for this service for {job.paused_seconds / 3600:.0f} hours. Check the service and its log, then"
+        f" requeue the job (latent jobs requeue {job.id})",
     )
-    return cause.model_copy(update={"message": message})
+
+
+def _with(cause: Issue, sentence: str) -> Issue:
+    return cause.model_copy(update={"message": f"{cause.message}. {sentence}"})
 
 
 async def _paused_before(conn: Connection, job: ClaimedJob) -> dict[str, Any]:

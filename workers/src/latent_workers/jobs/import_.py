@@ -13,17 +13,17 @@ from latent_core.db.containers import Container
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.ids import Sha256
-from latent_core.domain.manifest.model import Manifest, settled
+from latent_core.domain.manifest.model import settled
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.containers import layout_of, prepare_bucket
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_removal
-from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import LeaseLost
 from latent_core.queue.finish import hold
 from latent_core.queue.lease import amend
 from latent_core.runtime.failpoint import failpoint
 from latent_core.transfer import import_container
+from latent_core.transfer.import_container import ImportModel
 from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload
@@ -52,18 +52,19 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         manifest, unknown = deps.stack.language_models.settled(manifest)
         refused_inputs += unknown
         manifest = manifest.model_copy(update={"id": payload.target})
+        note: str | None = None
         if payload.merge:
             container, refused_inputs = await _there(deps, payload, opening.header), []
         else:
-            manifest, model, unlike = await import_container.with_model(
-                deps.stack.embedders, manifest
+            made_by = await import_container.with_model(
+                deps.stack.embedders, manifest, opening.header
             )
-            container, payload = await _made(ctx, deps, manifest, model, payload, opening.header)
-            refused_inputs += unlike
+            container, payload = await _made(ctx, deps, made_by, payload, opening.header)
+            refused_inputs, note = [*refused_inputs, *made_by.dropped], made_by.note
         target = ImportTarget(
             container, opening.header, payload, _same_space(container, opening.header)
         )
-        await Steps(ctx, deps, target, total, refused_inputs).run(path)
+        await Steps(ctx, deps, target, total, refused_inputs, note).run(path)
 
 
 def _opening(path: Path) -> ArchiveOpening:
@@ -94,20 +95,24 @@ async def _there(deps: Deps, payload: ImportPayload, header: Header) -> Containe
 async def _made(
     ctx: JobContext,
     deps: Deps,
-    manifest: Manifest,
-    model: EmbeddingModel,
+    made_by: ImportModel,
     payload: ImportPayload,
     header: Header,
 ) -> tuple[Container, ImportPayload]:
     """Creates the container of this import, unless an earlier attempt has."""
-    stack = deps.stack
+    stack, manifest = deps.stack, made_by.manifest
     bucket = await prepare_bucket(stack.db, stack.blobs, manifest)
     async with stack.db.transaction() as conn:
         await hold(conn, ctx.job)
         if not await rows.founded(conn, manifest.id, ctx.job.id):
             payload = payload.model_copy(update=FRESH)
             await import_container.found(
-                conn, manifest, model, bucket, job_id=ctx.job.id, principal=ctx.job.principal
+                conn,
+                manifest,
+                made_by.space,
+                bucket,
+                job_id=ctx.job.id,
+                principal=ctx.job.principal,
             )
             await sources.bring_in(conn, manifest.id, header.sources)
             await amend(conn, ctx.job, payload.model_dump(mode="json"))

@@ -102,6 +102,8 @@ class Steps:
     total: int | None
     refused_inputs: list[str]
     """Keys of the archive's manifest that would have no effect here."""
+    note: str | None = None
+    """What its owner must know about the embedder of a new container."""
     ended: bool = False
     """Nothing more of the archive is needed."""
     brought: set[bytes] = field(default_factory=set)
@@ -346,7 +348,7 @@ class Steps:
                 conn,
                 job,
                 warnings=[
-                    *_warnings(payload, self.refused_inputs),
+                    *_warnings(payload, self.refused_inputs, self.note),
                     *unwritten,
                     *refused_input_warnings(without_points),
                 ],
@@ -379,8 +381,12 @@ def _advanced(before: ImportPayload, ready: _StoredStep, done: CommittedStep) ->
     )
 
 
-def _warnings(payload: ImportPayload, refused_inputs: Sequence[str]) -> list[Issue]:
+def _warnings(
+    payload: ImportPayload, refused_inputs: Sequence[str], note: str | None
+) -> list[Issue]:
     found: list[Issue] = []
+    if note:
+        found.append(Issue(code=IssueCode.UNAVAILABLE, message=note))
     if payload.overtaken:
         message = (
             f"{payload.overtaken} documents of the archive were skipped, because they were deleted or added during the "

@@ -12,14 +12,15 @@ The name also determines whether a model reads images, so this is a property of 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from latent_core.db.containers import Space
 from latent_core.domain.chunk import Modality
-from latent_core.domain.errors import Invalid, LatentError, Misconfigured, Unavailable
+from latent_core.domain.errors import Invalid, LatentError, Misconfigured, ModelMissing, Unavailable
 from latent_core.domain.manifest.model import Manifest, is_installable, is_local
 from latent_core.models.embedding import folder_model, minilm, multilingual
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
@@ -127,38 +128,44 @@ class EmbedderRegistry:
         return self._open_local(name, manifest.dims)
 
     def for_space(self, space: OfSpace) -> Embedder:
-        """The embedder of the vectors of ``space``; ``Misconfigured`` when it is not available here."""
+        """The embedder of the vectors of ``space``; ``ModelMissing`` when it is not available here."""
         if isinstance(space, Space) and space.is_adapted:
             return self._open_adapted(space)
         if is_installable(space.embedder):
             return self._installed_for(space)
         if not is_local(space.embedder):
-            self._check_configured(space.embedder)
+            self._check_there(space)
             if (found := self.providers.embedding(space.embedder)) is not None:
                 model = remote_model(space.embedder, space.version, space.dims, found.provider)
                 return self._remote.open(model, found)
-        try:
-            embedder = self._open_local(space.embedder, space.dims)
-        except Invalid:  # a folder that has fewer dimensions now, or none of its files
-            embedder = self._open_local(space.embedder, None)
+        embedder = self._local_for(space)
         if (embedder.model.version, embedder.model.dims) != (space.version, space.dims):
-            raise Misconfigured(
+            raise ModelMissing(
                 f"the vectors were made by {space.embedder} {space.version} ({space.dims} dimensions), but"
-                f" {embedder.model.version} ({embedder.model.dims}) is installed: install that version again"
+                f" {embedder.model.version} ({embedder.model.dims}) is installed: install that version again, or"
+                f" change the container to this one: latent refresh CONTAINER --to {space.embedder}"
             )
         return embedder
+
+    def _local_for(self, space: OfSpace) -> LocalEmbedder:
+        try:
+            return self._open_local(space.embedder, space.dims)
+        except (
+            Invalid,
+            Misconfigured,
+        ):  # a folder that has fewer dimensions now, or a package that is gone
+            with _missing():
+                return self._open_local(space.embedder, None)
 
     def _installed_for(self, space: OfSpace) -> LocalEmbedder:
         """Searches call this several times: its record is read once."""
         opened = self._local.get(_key(space.version, space.dims))
         if opened is not None and self.store.has(space.version):
             return opened
-        self._check_configured(space.embedder, space.version)
-        try:
+        self._check_there(space)
+        with _missing():
             found = self._installed.opened(space.embedder, space.version, ())
             return self._open_installed(found, space.dims)
-        except Invalid as exc:
-            raise Misconfigured(exc.message) from exc
 
     def _open_installed(self, found: InstalledModel, dims: int | None) -> LocalEmbedder:
         """Its tokenizer is read once: that of a large vocabulary takes a second."""
@@ -207,9 +214,13 @@ class EmbedderRegistry:
         missing = found.provider.missing()
         return f"the embedder {name} {missing}" if missing else None
 
-    def _check_configured(self, name: str, version: str | None = None) -> None:
-        if (missing := self.lacking(name, version)) is not None:
+    def _check_configured(self, name: str) -> None:
+        if (missing := self.lacking(name)) is not None:
             raise Misconfigured(missing)
+
+    def _check_there(self, space: OfSpace) -> None:
+        if (missing := self.lacking(space.embedder, space.version)) is not None:
+            raise ModelMissing(missing)
 
     def price_of(self, name: str) -> float:
         """Of a million tokens; 0 if it is local or not known."""
@@ -245,6 +256,15 @@ class EmbedderRegistry:
         for local in self._local.values():
             await local.close()
         await self._remote.close()
+
+
+@contextmanager
+def _missing() -> Iterator[None]:
+    """Files that cannot be used are a missing model, once there are vectors."""
+    try:
+        yield
+    except (Invalid, Misconfigured) as exc:
+        raise ModelMissing(exc.message) from exc
 
 
 def _key(version: str, dims: int) -> str:
