@@ -306,5 +306,6 @@ async def open_deps(
         publishing = Publisher(database, lease_seconds=settings.lease_seconds)
         yield Deps(settings, stack, sandbox, embedding, sandbox, publishing)
     finally:
+        await stack.language_models.close()
         await embedding.close()
         await vectors.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -51,6 +51,7 @@ from latent_workers.ingest.prepare import (
 )
 from latent_workers.ingest.refetch import detected_in, known_page
 from latent_workers.ingest.source_dates import declared_modification, source_date
+from latent_workers.ingest.transcript import check_speech, transcribed
 from latent_workers.ingest.unlocked import unlocked
 from latent_workers.ingest.web_page import awaits_fetch, fetch_page
 from latent_workers.jobs.corpus import ingest_records
@@ -151,6 +152,8 @@ async def _document(
     embedder = deps.embedder(container.space)
     detected = await asyncio.to_thread(detected_in, original.path, payload)
     _check_taken(container, detected, payload.filename)
+    if detected.source_type is SourceType.AUDIO:
+        check_speech(container, payload.filename, original.bytes)
     printed = fingerprint(container, embedder.model, original.sha256, detected, payload)
     await ctx.checkpoint()
     async with deps.stack.db.single() as conn:
@@ -248,6 +251,8 @@ class _LiveGenerationChanged(Conflict):
 
 
 async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDocument:
+    if work.detected.source_type is SourceType.AUDIO:
+        return await _heard(ctx, deps, work)
     name, sealed = work.payload.filename, work.payload.sealed_password
     async with unlocked(
         deps.sandbox,
@@ -258,6 +263,23 @@ async def _made(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDoc
         folder=deps.stack.tmp,
     ) as file:
         return await _made_of(ctx, deps, work, file)
+
+
+async def _heard(ctx: JobContext, deps: Deps, work: IngestContext) -> PreparedDocument:
+    """A recording, by the words that are spoken in it."""
+    document = await transcribed(
+        ctx,
+        deps,
+        work.container,
+        work.attempt.doc_id,
+        work.original.path,
+        sha256=work.original.sha256,
+        name=work.payload.filename,
+        mime=work.detected.mime,
+    )
+    made = await make(deps, work.container, document.parsed, SourceType.AUDIO)
+    _check_size(deps, work, made)
+    return replace(made, generated=document.by)
 
 
 async def _made_of(
@@ -302,12 +324,16 @@ async def _made_of(
     )
     if not made.drafts:
         raise IngestFailed(_nothing_found(work.payload.filename, parsed))
+    _check_size(deps, work, made)
+    return made
+
+
+def _check_size(deps: Deps, work: IngestContext, made: PreparedDocument) -> None:
     if len(made.drafts) > deps.settings.max_chunks_per_document:
         raise IngestFailed(
             f"'{work.payload.filename}' has {len(made.drafts)} chunks; the limit is "
             f"{deps.settings.max_chunks_per_document} (LLC_MAX_CHUNKS_PER_DOCUMENT): split the document"
         )
-    return made
 
 
 def _nothing_found(name: str, parsed: ParsedDocument) -> str:
@@ -332,7 +358,7 @@ async def _publish(
         _staged(work, made, stored),
         store,
         replaces=work.attempt.fingerprint is not None,
-        drawing=_render(ctx, work, work.attempt.generation) if made.drawn is None else None,
+        drawing=_render(ctx, work, work.attempt.generation) if _is_drawn_later(made) else None,
         follow_ups=followups_of(
             work.container.manifest,
             PublishedDocument(
@@ -347,6 +373,11 @@ async def _publish(
     published = await deps.publishing.publish(work.container.id, ready)
     failpoint("ingest.after_commit")
     deps.stack.metrics.published.inc(work.attempt.doc_id in published.now_live)
+
+
+def _is_drawn_later(made: PreparedDocument) -> bool:
+    """Recordings have no pages."""
+    return made.drawn is None and made.generated is None
 
 
 def _staged(
@@ -375,6 +406,7 @@ def _staged(
         chunks=stored.chunks,
         written=stored.written,
         made_by=work.container.space.made_by,
+        generated=made.generated,
         provenance=made.provenance(work.container, source_type),
         request=payload.request,
         fetched_at=work.original.fetched_at,

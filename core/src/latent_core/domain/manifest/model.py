@@ -472,7 +472,12 @@ def known_keys(path: list[str]) -> list[str]:
 
 MODEL_BLOCKS: Final = ("summaries", "extraction", "captions", "speech", "ask")
 """Keys of a manifest that permit a language model."""
-SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(("ask",))
+SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(
+    {
+        "ask",
+        "speech",
+    }
+)
 """Those that this version supports; another one is refused when it is enabled."""
 
 
