@@ -116,9 +116,7 @@ async def test_a_recording_without_a_model_of_speech_is_refused_by_the_key_that_
     assert server.seen == []
 
 
-async def test_a_recording_without_speech_fails_by_name(
-    database: Database, tmp_path: Path
-) -> None:
+async def test_a_recording_without_speech_fails_by_name(database: Database, tmp_path: Path) -> None:
     async with (
         LanguageModelServer(script=[" "]) as server,
         opened(database, tmp_path, server, EARS) as harness,
