@@ -10,6 +10,7 @@ from uuid import UUID
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.job import NewJob
 from latent_core.domain.manifest.model import Manifest
+from latent_core.ingest.extraction import EXTRACTED, ExtractPayload, extract_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,18 @@ class PublishedDocument:
 
 FollowUp = Callable[[Manifest, PublishedDocument], NewJob | None]
 
-FOLLOW_UPS: Final[tuple[FollowUp, ...]] = ()
+
+def extraction(manifest: Manifest, document: PublishedDocument) -> NewJob | None:
+    """The description of its pages, unless it has none of its own."""
+    if not manifest.extraction.enabled or document.is_record:
+        return None
+    if document.source_type not in EXTRACTED:
+        return None
+    payload = ExtractPayload(generation=document.generation)
+    return extract_job(manifest.id, document.doc_id, payload, principal=document.principal)
+
+
+FOLLOW_UPS: Final[tuple[FollowUp, ...]] = (extraction,)
 """Each decides by the manifest whether its job follows. Jobs of one dedupe key coalesce, and each job checks the
 manifest again when it begins."""
 

@@ -13,6 +13,7 @@ from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container, drop_space
 from latent_workers.jobs.eval import evaluate
 from latent_workers.jobs.export import export
+from latent_workers.jobs.extract import extract
 from latent_workers.jobs.garbage import garbage
 from latent_workers.jobs.import_ import import_
 from latent_workers.jobs.ingest import corpus, ingest
@@ -29,6 +30,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.CORPUS: corpus,
     JobKind.RENDER: render,
     JobKind.PAGE_PDF: page_pdf,
+    JobKind.EXTRACT: extract,
     JobKind.READ_IMAGE: read_image,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,
@@ -42,8 +44,9 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.IMPORT: import_,
 }
 
-ONE_AT_A_TIME: Final = frozenset({JobKind.EVAL})
-"""One per process: an evaluation measures latencies, which another one would increase."""
+ONE_AT_A_TIME: Final = frozenset({JobKind.EVAL, JobKind.EXTRACT})
+"""One per process: an evaluation measures latencies, which another one would increase; page extractions wait for a slow
+server, and would take all places of ingests."""
 
 
 def handlers(deps: Deps) -> dict[JobKind, Handler]:
