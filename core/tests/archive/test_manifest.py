@@ -81,6 +81,8 @@ DELIVERED = {
     "model_budget.cost": "cost of language models in all",
     "ask.enabled": "whether questions are answered from it",
     "ask.provider": "the language model that answers",
+    "extraction.enabled": "pages are described by a language model",
+    "extraction.provider": "which one",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
 # Refused by name when they are switched on (test_offer), until the part that delivers them.
