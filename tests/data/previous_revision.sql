@@ -1,4 +1,4 @@
--- Revision 0004_sources, written by scripts/dump_revision.py.
+-- Revision 0005_understanding, written by scripts/dump_revision.py.
 SET check_function_bodies = false;
 CREATE FUNCTION public.queue_end(for_priority integer, for_container text) RETURNS bigint
     LANGUAGE sql STABLE
@@ -148,7 +148,9 @@ CREATE TABLE public.chunks (
     length integer NOT NULL,
     provenance jsonb NOT NULL,
     meta jsonb DEFAULT '{}'::jsonb NOT NULL,
-    created_at timestamp with time zone DEFAULT now() NOT NULL
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    generated text,
+    CONSTRAINT chunks_generated_check CHECK ((generated = ANY (ARRAY['summary'::text, 'page'::text, 'visual'::text, 'caption'::text, 'transcript'::text])))
 );
 ALTER TABLE ONLY public.chunks ALTER COLUMN tsv SET STORAGE EXTERNAL;
 CREATE SEQUENCE public.claim_ids
@@ -414,6 +416,57 @@ CREATE TABLE public.keyword_stats (
     languages jsonb DEFAULT '{}'::jsonb NOT NULL
 )
 WITH (fillfactor='50');
+CREATE TABLE public.model_answers (
+    container_id text NOT NULL,
+    key text NOT NULL,
+    doc_id uuid,
+    purpose text NOT NULL,
+    prompt_version text NOT NULL,
+    model text NOT NULL,
+    text text NOT NULL,
+    stop text NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost double precision NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    used_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT model_answers_stop_check CHECK ((stop = ANY (ARRAY['end'::text, 'length'::text, 'refusal'::text])))
+);
+CREATE TABLE public.model_usage (
+    job_id bigint NOT NULL,
+    container_id text NOT NULL,
+    purpose text NOT NULL,
+    model text NOT NULL,
+    calls bigint NOT NULL,
+    input_tokens bigint NOT NULL,
+    output_tokens bigint NOT NULL,
+    cost double precision NOT NULL
+);
+CREATE TABLE public.page_extractions (
+    doc_id uuid NOT NULL,
+    generation integer NOT NULL,
+    page integer NOT NULL,
+    state text NOT NULL,
+    extraction jsonb,
+    visual_importance smallint,
+    raw text,
+    cause jsonb,
+    model text NOT NULL,
+    prompt_version text NOT NULL,
+    version text NOT NULL,
+    page_hash text NOT NULL,
+    next_page integer,
+    pdf_sha256 text,
+    page_pdf_sha256 text,
+    next_page_pdf_sha256 text,
+    input_tokens bigint DEFAULT 0 NOT NULL,
+    output_tokens bigint DEFAULT 0 NOT NULL,
+    cost double precision DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT page_extractions_page_check CHECK ((page > 0)),
+    CONSTRAINT page_extractions_state_check CHECK ((state = ANY (ARRAY['done'::text, 'failed'::text]))),
+    CONSTRAINT page_extractions_visual_importance_check CHECK (((visual_importance >= 1) AND (visual_importance <= 5)))
+);
 CREATE TABLE public.pages (
     doc_id uuid NOT NULL,
     generation integer NOT NULL,
@@ -509,6 +562,23 @@ CREATE UNLOGGED TABLE public.stores_over_capacity (
     reported_at timestamp with time zone NOT NULL,
     CONSTRAINT stores_over_capacity_service_check CHECK ((service = ANY (ARRAY['postgres'::text, 'qdrant'::text, 'minio'::text])))
 );
+CREATE TABLE public.summaries (
+    doc_id uuid NOT NULL,
+    generation integer NOT NULL,
+    state text NOT NULL,
+    front_matter jsonb DEFAULT '{}'::jsonb NOT NULL,
+    text text DEFAULT ''::text NOT NULL,
+    model text NOT NULL,
+    prompt_version text NOT NULL,
+    input_hash text NOT NULL,
+    raw text,
+    cause jsonb,
+    input_tokens bigint DEFAULT 0 NOT NULL,
+    output_tokens bigint DEFAULT 0 NOT NULL,
+    cost double precision DEFAULT 0 NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT summaries_state_check CHECK ((state = ANY (ARRAY['done'::text, 'failed'::text, 'skipped'::text])))
+);
 CREATE TABLE public.tokens (
     id bigint NOT NULL,
     sha256 bytea NOT NULL,
@@ -564,39 +634,39 @@ CREATE TABLE public.uploads (
     bucket text DEFAULT ''::text NOT NULL
 );
 INSERT INTO public.alembic_version (version_num) VALUES
-	('0004_sources');
+	('0005_understanding');
 INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at, bucket) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-24 19:19:12.43879+00', NULL, '');
+	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-24 19:49:36.889123+00', NULL, '');
 INSERT INTO public.audit (id, at, principal, action, container_id, object, request_id) OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-24 19:19:12.43879+00', 'local:you', 'container.create', 'museum', NULL, NULL);
+	(1, '2026-11-24 19:49:36.889123+00', 'local:you', 'container.create', 'museum', NULL, NULL);
 INSERT INTO public.blob_refs (doc_id, generation, role, part, sha256, mime, filename, bucket) VALUES
 	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 'original', 0, 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'text/markdown', 'lamp.md', '');
 INSERT INTO public.blobs (sha256, bytes, state, touched_at, bucket) VALUES
-	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-24 19:19:12.43879+00', ''),
-	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-24 19:19:12.43879+00', '');
+	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-24 19:49:36.889123+00', ''),
+	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-24 19:49:36.889123+00', '');
 INSERT INTO public.chunk_no_counters (container_id, next_chunk_no) VALUES
 	('museum', 3);
-INSERT INTO public.chunks (doc_id, generation, "position", id, container_id, chunk_no, modality, source_type, block_type, text, embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group, offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00'),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:19:12.43879+00');
+INSERT INTO public.chunks (doc_id, generation, "position", id, container_id, chunk_no, modality, source_type, block_type, text, embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group, offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at, generated) VALUES
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:49:36.889123+00', NULL),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:49:36.889123+00', NULL),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-24 19:49:36.889123+00', NULL);
 INSERT INTO public.container_languages (container_id, language) VALUES
 	('museum', 'english');
 INSERT INTO public.containers (id, manifest, etag, state, live_space, created_at, updated_at, deleted_at, bucket) VALUES
-	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', NULL, '');
+	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-24 19:49:36.889123+00', '2026-11-24 19:49:36.889123+00', NULL, '');
 INSERT INTO public.documents (id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id, live_generation, next_generation, floor_generation, live_chunks, fingerprint, language, source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at, request, floor_request, validators, recipe, given_meta, origin, written_by, token_name, written_at, session, version, accepted_sha256, superseded_by, superseded_request, superseded_at, expires_at, restorable_until) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', '2026-11-24 19:19:12.43879+00', NULL, 0, 0, NULL, NULL, NULL, 'file', NULL, NULL, '2026-11-24 19:19:12.43879+00', NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL);
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-24 19:49:36.889123+00', '2026-11-24 19:49:36.889123+00', '2026-11-24 19:49:36.889123+00', '2026-11-24 19:49:36.889123+00', NULL, 0, 0, NULL, NULL, NULL, 'file', NULL, NULL, '2026-11-24 19:49:36.889123+00', NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.duplicates (container_id, chunk_no, signature, original) VALUES
 	('museum', 0, '\x00', NULL),
 	('museum', 2, '\x00', 0);
 INSERT INTO public.embedding_cache (content_hash, space, vector, used_at) VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-24 19:19:12.43879+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-24 19:49:36.889123+00');
 INSERT INTO public.job_events (id, job_id, at, event, details) OVERRIDING SYSTEM VALUE VALUES
-	(1, 1, '2026-11-24 19:19:12.445398+00', 'queued', '{}'),
-	(2, 2, '2026-11-24 19:19:12.445471+00', 'queued', '{}');
+	(1, 1, '2026-11-24 19:49:36.89806+00', 'queued', '{}'),
+	(2, 2, '2026-11-24 19:49:36.898139+00', 'queued', '{}');
 INSERT INTO public.jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, state, waits_for, priority, rank, run_at, paused_since, attempts, max_attempts, claim_id, lease_owner, lease_expires, cancel_requested, progress_done, progress_total, progress_note, cause, warnings, principal, created_at, started_at, finished_at, result) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-24 19:19:12.43879+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:19:12.43879+00', NULL, '2026-11-24 19:19:12.43879+00', NULL),
-	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-24 19:19:12.43879+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL);
+	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-24 19:49:36.889123+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:49:36.889123+00', NULL, '2026-11-24 19:49:36.889123+00', NULL),
+	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-24 19:49:36.889123+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-24 19:49:36.889123+00', NULL, NULL, NULL);
 INSERT INTO public.keyword_stats (container_id, live_chunks, live_length, unmerged_writes, unmerged_rows, dead_chunks, languages) VALUES
 	('museum', 3, 13, 0, 0, 0, '{}');
 INSERT INTO public.pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual) VALUES
@@ -610,14 +680,14 @@ INSERT INTO public.signatures (container_id, chunk_no, bits) VALUES
 	('museum', 1, B'1111111111111111111111111111111111111111111111111111111111111111'),
 	('museum', 2, B'1111111111111111111111111111111111111111111111111111111111111111');
 INSERT INTO public.spaces (id, container_id, embedder, version, dims, state, created_at, collection_id, adapter_id, embedder_dims, retired_at, keep_until, shared) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, NULL, NULL, NULL),
-	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-24 19:49:36.889123+00', NULL, NULL, NULL, NULL, NULL, NULL),
+	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-24 19:49:36.889123+00', NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.tokens (id, sha256, principal, name, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, needs_role) OVERRIDING SYSTEM VALUE VALUES
-	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-24 19:19:12.43879+00', NULL, NULL, NULL, false);
+	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-24 19:49:36.889123+00', NULL, NULL, NULL, false);
 INSERT INTO public.unmerged_postings (container_id, term, block, chunk_nos, tfs, lens) VALUES
 	('museum', 'café', 2, '\x01000000', '\x01', '\x0300');
 INSERT INTO public.uploads (id, container_id, sha256, filename, mime, bytes, principal, created_at, bucket) VALUES
-	('a07a2807-4ffd-4551-b943-7952e6edd3e9', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-24 19:19:12.43879+00', '');
+	('8b4e46c1-7257-4e31-9109-7990f7a36b20', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-24 19:49:36.889123+00', '');
 SELECT pg_catalog.setval('public.archives_id_seq', 1, true);
 SELECT pg_catalog.setval('public.audit_id_seq', 1, true);
 SELECT pg_catalog.setval('public.claim_ids', 1, false);
@@ -681,6 +751,12 @@ ALTER TABLE ONLY public.jobs
     ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.keyword_stats
     ADD CONSTRAINT keyword_stats_pkey PRIMARY KEY (container_id);
+ALTER TABLE ONLY public.model_answers
+    ADD CONSTRAINT model_answers_pkey PRIMARY KEY (container_id, key);
+ALTER TABLE ONLY public.model_usage
+    ADD CONSTRAINT model_usage_pkey PRIMARY KEY (container_id, job_id, purpose, model);
+ALTER TABLE ONLY public.page_extractions
+    ADD CONSTRAINT page_extractions_pkey PRIMARY KEY (doc_id, generation, page);
 ALTER TABLE ONLY public.pages
     ADD CONSTRAINT pages_pkey PRIMARY KEY (doc_id, generation, page);
 ALTER TABLE ONLY public.point_counts
@@ -701,6 +777,8 @@ ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.stores_over_capacity
     ADD CONSTRAINT stores_over_capacity_pkey PRIMARY KEY (service);
+ALTER TABLE ONLY public.summaries
+    ADD CONSTRAINT summaries_pkey PRIMARY KEY (doc_id);
 ALTER TABLE ONLY public.tokens
     ADD CONSTRAINT tokens_pkey PRIMARY KEY (id);
 ALTER TABLE ONLY public.tokens
@@ -718,6 +796,7 @@ CREATE INDEX audit_principal ON public.audit USING btree (principal, id DESC);
 CREATE INDEX blob_refs_blob ON public.blob_refs USING btree (bucket, sha256);
 CREATE UNIQUE INDEX chunks_chunk_no ON public.chunks USING btree (container_id, chunk_no) INCLUDE (doc_id, generation);
 CREATE INDEX chunks_document ON public.chunks USING btree (doc_id, generation) INCLUDE (container_id, chunk_no, id, windows, source_type, modality, page, page_end);
+CREATE INDEX chunks_generated ON public.chunks USING btree (container_id, generated, chunk_no) INCLUDE (doc_id, generation, page) WHERE (generated IS NOT NULL);
 CREATE INDEX chunks_id ON public.chunks USING btree (id);
 CREATE INDEX dedup_pending_first ON public.dedup_pending USING btree (container_id, first_chunk_no, id);
 CREATE INDEX documents_accepted ON public.documents USING btree (accepted_sha256) WHERE (accepted_sha256 IS NOT NULL);
@@ -744,9 +823,12 @@ CREATE INDEX jobs_listed ON public.jobs USING btree (container_id, state, id DES
 CREATE INDEX jobs_queued_by ON public.jobs USING btree (principal) WHERE ((state = 'queued'::text) AND (principal <> 'local:you'::text));
 CREATE INDEX jobs_running ON public.jobs USING btree (id) WHERE (state = 'running'::text);
 CREATE UNIQUE INDEX jobs_serial ON public.jobs USING btree (doc_key) WHERE ((state = 'running'::text) AND (doc_key IS NOT NULL));
+CREATE INDEX model_answers_document ON public.model_answers USING btree (doc_id) WHERE (doc_id IS NOT NULL);
+CREATE INDEX model_answers_used ON public.model_answers USING btree (used_at);
 CREATE INDEX spaces_container ON public.spaces USING btree (container_id, id);
 CREATE UNIQUE INDEX spaces_one_building ON public.spaces USING btree (container_id) WHERE (state = 'building'::text);
 CREATE UNIQUE INDEX spaces_one_live ON public.spaces USING btree (container_id) WHERE (state = 'live'::text);
+CREATE INDEX summaries_front_matter ON public.summaries USING gin (front_matter jsonb_path_ops);
 CREATE INDEX tokens_named ON public.tokens USING btree (principal, name);
 CREATE INDEX uploaded_bytes_day ON public.uploaded_bytes USING btree (day);
 CREATE INDEX uploads_blob ON public.uploads USING btree (bucket, sha256);
@@ -782,6 +864,14 @@ ALTER TABLE ONLY public.foundings
     ADD CONSTRAINT foundings_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.job_events
     ADD CONSTRAINT job_events_job_id_fkey FOREIGN KEY (job_id) REFERENCES public.jobs(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.model_answers
+    ADD CONSTRAINT model_answers_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.model_answers
+    ADD CONSTRAINT model_answers_doc_id_fkey FOREIGN KEY (doc_id) REFERENCES public.documents(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.model_usage
+    ADD CONSTRAINT model_usage_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.page_extractions
+    ADD CONSTRAINT page_extractions_doc_id_fkey FOREIGN KEY (doc_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.pages
     ADD CONSTRAINT pages_doc_id_fkey FOREIGN KEY (doc_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.point_counts
@@ -796,6 +886,8 @@ ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_adapter_id_fkey FOREIGN KEY (adapter_id) REFERENCES public.drift_adapters(id) DEFERRABLE INITIALLY DEFERRED;
 ALTER TABLE ONLY public.spaces
     ADD CONSTRAINT spaces_container_id_fkey FOREIGN KEY (container_id) REFERENCES public.containers(id) ON DELETE CASCADE;
+ALTER TABLE ONLY public.summaries
+    ADD CONSTRAINT summaries_doc_id_fkey FOREIGN KEY (doc_id) REFERENCES public.documents(id) ON DELETE CASCADE;
 ALTER TABLE ONLY public.uploads
     ADD CONSTRAINT uploads_bucket_sha256_fkey FOREIGN KEY (bucket, sha256) REFERENCES public.blobs(bucket, sha256);
 ALTER TABLE ONLY public.uploads

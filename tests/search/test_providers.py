@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import psycopg
 import pytest
 import pytest_asyncio
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.providers.entry import Kind
 from latent_core.wire.search import SearchRequest
-from tests.support.harness.installation import Installation
+from tests.support.harness.installation import Installation, eventually
 from tests.support.servers.provider_server import MODEL, ProviderServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -133,3 +134,43 @@ async def test_no_key_is_shown_anywhere(
     assert code == 0, err
     logs = "".join(file.read_text("utf-8") for file in installation.folder.rglob("*.log"))
     assert KEY not in f"{shown}{out}{err}{found.issues}{logs}"
+
+
+async def test_a_model_that_becomes_another_one_is_named_mixes_nothing_and_a_refresh_mends_it(
+    installation: Installation, server: ProviderServer
+) -> None:
+    async with installation.client() as client:
+        await client.create(Manifest(id="swapped", name="Swapped", embedder=f"work/{MODEL}"))
+        added = await client.add("swapped", text="A keel of oak rots in the yard.", title="keel")
+        await client.wait([added.job_id])
+    await installation.stop()
+    server.other_model = True
+    await installation.start()
+    hybrid = SearchRequest(containers=["swapped"], query="keel in the yard", top_k=3)
+    semantic = hybrid.model_copy(update={"mode": SearchMode.SEMANTIC})
+    async with installation.client() as client:
+        found = await client.search(hybrid)
+        assert [hit.title for hit in found.hits] == ["keel"]
+        (issue,) = found.issues
+        message = issue.message[issue.message.index(f"the model behind work/{MODEL} is another") :]
+        assert not (await client.search(semantic)).hits
+        assert message in (await client.describe("swapped")).embedder["missing"]
+        late = await client.add("swapped", text="An anchor lies in the yard.", title="anchor")
+
+        async def waits() -> bool:
+            return (await client.job(late.job_id)).cause is not None
+
+        await eventually(waits, what="the job that waits for the model")
+        job = await client.job(late.job_id)
+        assert job.cause is not None
+        assert (job.state, message in job.cause.message) == (JobState.QUEUED, True)
+
+        command = message[message.index("latent refresh") :].replace("CONTAINER", "swapped")
+        code, _, err = await installation.cli(*command.split()[1:], "--wait")
+        assert code == 0, err
+        mended = await client.search(semantic)
+        assert ([hit.title for hit in mended.hits], mended.issues) == (["keel"], [])
+        async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
+            await conn.execute("UPDATE jobs SET run_at = now() WHERE state = 'queued'")
+        await client.wait([late.job_id])
+        assert {hit.title for hit in (await client.search(semantic)).hits} == {"keel", "anchor"}

@@ -47,6 +47,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.ingest.containers import ensure_collections
 from latent_core.ingest.password_seal import PasswordSeal
+from latent_core.models.embedding.api.identity import StoredReferences
 from latent_core.models.embedding.drift import StoredAdapters
 from latent_core.models.embedding.rate import SharedTextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
@@ -170,6 +171,7 @@ class Stack:
                 rates=lambda name, per_minute: SharedTextRate(db, per_minute, name),
             )
             embedders.keep_adapters_in(StoredAdapters(db))
+            embedders.keep_references_in(StoredReferences(db))
             services.push_async_callback(embedders.close)
             rerankers = Rerankers.of(settings, embedders.store)
             services.push_async_callback(rerankers.close)

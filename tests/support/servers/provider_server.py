@@ -25,6 +25,7 @@ from tests.support.servers.raw_http import (
 )
 
 MODEL: Final = "model-a"
+_FACTS: Final = frozenset({"/api/show", "/v1/models", "/info"})
 _PAGE: Final = (
     b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
 )
@@ -257,6 +258,8 @@ class ProviderServer:
     truncates: bool = False
     """Whether long texts are cut although the request asks for a refusal."""
     facts: int | None = None
+    facts_fail: bool = False
+    """Whether the requests for it are answered with an error of the server."""
     refused_word: str = "forbidden-word"
     """A text with it is refused for its content."""
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
@@ -266,6 +269,8 @@ class ProviderServer:
     headers: dict[str, str] = field(default_factory=dict)
     """Of all good answers."""
     never_answers: bool = False
+    other_model: bool = False
+    """Whether its model has been replaced by another one of the same name."""
     _http: HttpServer = field(init=False)
     _words: dict[int, HashedWords] = field(default_factory=dict)
 
@@ -293,7 +298,8 @@ class ProviderServer:
         width = dims or self.dims
         if width not in self._words:
             self._words[width] = HashedWords(width)
-        return self._words[width].vectors(texts)
+        rows = self._words[width].vectors(texts)
+        return rows[:, ::-1] if self.other_model else rows
 
     async def _answer(self, request: HttpRequest) -> HttpReply:
         if self.never_answers:
@@ -304,6 +310,8 @@ class ProviderServer:
             body = {"error": {"message": f"Incorrect API key provided: {given}"}}
             return HttpReply(401, orjson.dumps(body))
         try:
+            if self.facts_fail and request.path in _FACTS:
+                raise RefusalError(500, {"error": "the model is being loaded"})
             if (facts := self._facts(request)) is not None:
                 return HttpReply(200, orjson.dumps(facts))
             if request.method != "POST" or request.path not in original.paths:

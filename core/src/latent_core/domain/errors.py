@@ -19,6 +19,7 @@ LatentError
 │   ├── UpstreamOverload  it requests a lower rate, such as by 429
 │   ├── Misconfigured  it refuses requests until a person changes a setting
 │   │   ├── ModelMissing    the model of stored vectors is not on this machine
+│   │   │   └── OtherModel     a server has another model under its name
 │   │   └── MarkerMismatch  its marker is missing or names another holder
 │   ├── DamagedBlob    stored bytes do not match their hash
 │   ├── ReadOnlyStore  a store accepts reads only
@@ -210,6 +211,10 @@ class ModelMissing(Misconfigured):
 
     transient = True
     counts_as_attempt = False
+
+
+class OtherModel(ModelMissing):
+    """The model behind a provider's name is another one than that of the stored vectors."""
 
 
 class MarkerMismatch(Misconfigured):

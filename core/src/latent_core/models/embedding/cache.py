@@ -21,7 +21,7 @@ from latent_core.models.embedding.batcher import Batcher, Checkpoint, RefusedTex
 from latent_core.models.embedding.claims import EmbeddingClaims
 from latent_core.models.embedding.in_flight import InFlight
 from latent_core.models.embedding.picture import Piece, ReadPicture, StoredImage, hash_of
-from latent_core.models.embedding.port import TokenMetered, images_a_request
+from latent_core.models.embedding.port import IdentityAware, TokenMetered, images_a_request
 from latent_core.runtime.tasks import all_or_first_failure
 
 TEXTS_PER_STEP: Final = 1024
@@ -77,7 +77,11 @@ class CachedEmbedding:
         refused_inputs: RefusedInputs | None = None,
     ) -> EmbeddingBatch:
         """``checkpoint`` as for ``Batcher.embed``, also between steps and before pictures are sent. ``refused_inputs``
-        counts embedded pictures and collects failed ones, and refused texts; without it each of them ends the call."""
+        counts embedded pictures and collects failed ones, and refused texts; without it each of them ends the call.
+        Cached vectors are of the same model as new ones: ``OtherModel`` if the embedder has another one now."""
+        embedder = self._batcher.embedder
+        if isinstance(embedder, IdentityAware):
+            await embedder.refuse_other_model()
         rows = np.empty((len(pieces), self._batcher.embedder.model.dims), np.float32)
         hits = tokens = 0
         for start in range(0, len(pieces), TEXTS_PER_STEP):

@@ -30,6 +30,7 @@ from latent_core.models.embedding.port import (
     MAX_TEXTS,
     Embedder,
     EmbeddingModel,
+    IdentityAware,
     RemoteEmbedderLimits,
     Tokenizer,
     UnreachableAware,
@@ -372,6 +373,10 @@ class AdaptedEmbedder:
     def raise_if_unreachable(self) -> None:
         if isinstance(self._inner, UnreachableAware):
             self._inner.raise_if_unreachable()
+
+    async def refuse_other_model(self) -> None:
+        if isinstance(self._inner, IdentityAware):
+            await self._inner.refuse_other_model()
 
     async def embed_query(self, text: str) -> Vector:
         adapter = await self._adapters.get(self._adapter_id)

@@ -83,6 +83,15 @@ class UnreachableAware(Protocol):
 
 
 @runtime_checkable
+class IdentityAware(Protocol):
+    """An embedder whose model may become another one under the same name."""
+
+    async def refuse_other_model(self) -> None:
+        """``OtherModel`` if it has; nothing while it cannot be known."""
+        ...
+
+
+@runtime_checkable
 class TroubleAware(Protocol):
     """An embedder that notices what its server does wrong without an error."""
 

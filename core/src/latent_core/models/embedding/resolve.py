@@ -23,6 +23,7 @@ from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, ModelMissing, Unavailable
 from latent_core.domain.manifest.model import Manifest, is_installable, is_local
 from latent_core.models.embedding import folder_model, minilm, multilingual
+from latent_core.models.embedding.api.identity import References
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.installed import InstalledEmbedders
@@ -80,6 +81,10 @@ class EmbedderRegistry:
     def keep_adapters_in(self, adapters: Adapters) -> None:
         """Set the source of drift adapters. Called once, when the stack is opened."""
         self._adapters = adapters
+
+    def keep_references_in(self, references: References) -> None:
+        """Set where the references of remote models are stored. Called once, before any is opened."""
+        self._remote.references = references
 
     async def measure(self, manifest: Manifest) -> None:
         """Ask a remote embedder for its dimensions if the manifest leaves them open, before ``model_of``. Call it
@@ -202,7 +207,13 @@ class EmbedderRegistry:
 
     def lacking(self, name: str, version: str | None = None) -> str | None:
         """What the embedder ``name`` needs before it can be used, as a message; None when nothing is missing.
-        ``version`` is that of stored vectors."""
+        ``version`` is that of stored vectors, whose model may be another one now."""
+        lacks = self._lacks(name, version)
+        if lacks is not None or version is None:
+            return lacks
+        return self._remote.other_model(name, version)
+
+    def _lacks(self, name: str, version: str | None) -> str | None:
         if is_installable(name):
             return self._installed.lacking(name, version)
         if is_local(name):
@@ -219,7 +230,7 @@ class EmbedderRegistry:
             raise Misconfigured(missing)
 
     def _check_there(self, space: OfSpace) -> None:
-        if (missing := self.lacking(space.embedder, space.version)) is not None:
+        if (missing := self._lacks(space.embedder, space.version)) is not None:
             raise ModelMissing(missing)
 
     def price_of(self, name: str) -> float:

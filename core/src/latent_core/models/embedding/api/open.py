@@ -9,6 +9,7 @@ from typing import Final
 
 from latent_core.domain.manifest.model import reads_images
 from latent_core.models.embedding.api.dialects import TextClient
+from latent_core.models.embedding.api.identity import References
 from latent_core.models.embedding.api.nomic import NomicVisionClient
 from latent_core.models.embedding.api.pictures import JinaClient, VllmClient
 from latent_core.models.embedding.api.remote import (
@@ -71,6 +72,8 @@ class RemoteEmbedders:
     def __init__(self, rates: Callable[[str, int], Rate]) -> None:
         """``rates`` makes the limit of a name and a number of texts per minute."""
         self._make_rate = rates
+        self.references: References | None = None
+        """Of models whose vectors are stored; None where nothing is."""
         self._rates: dict[str, Rate] = {}
         self._breakers: dict[str, Breaker] = {}
         self._open: dict[EmbeddingModel, RemoteEmbedder] = {}
@@ -105,7 +108,14 @@ class RemoteEmbedders:
             breaker=self._breakers.setdefault(provider.base_url or "", Breaker()),
             images=images,
             facts=partial(server_facts, provider, found.model) if kind in _REPORTS else None,
+            references=self.references,
         )
+
+    def other_model(self, name: str, version: str) -> str | None:
+        """Why the model behind a name is another one than that of the vectors of ``version``, as far as this process
+        knows."""
+        used = [e for m, e in self._open.items() if (m.embedder, m.version) == (name, version)]
+        return next((embedder.other_model for embedder in used if embedder.other_model), None)
 
     def _rate(self, found: ProviderModel) -> Rate:
         per_minute = found.provider.per_minute(found.model) or UNLIMITED

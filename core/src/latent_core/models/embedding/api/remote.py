@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,12 +17,14 @@ from latent_core.domain.errors import (
     InputRefused,
     LatentError,
     Misconfigured,
+    OtherModel,
     RateLimited,
     ServiceUnreachable,
     Unavailable,
     UpstreamTimeout,
 )
 from latent_core.domain.vector_types import Matrix, Vector
+from latent_core.models.embedding.api.identity import ModelIdentity, References
 from latent_core.models.embedding.api.window import (
     MAX_HALVINGS,
     cut_texts,
@@ -148,10 +150,11 @@ class RemoteEmbedder:
         jitter: Callable[[float, float], float] = random.uniform,
         images: ImageClient | None = None,
         facts: Callable[[], Awaitable[ServerFacts]] | None = None,
+        references: References | None = None,
     ) -> None:
         """``rate`` is shared by all users of the same key; ``jitter(a, b)`` returns a number between them;
         ``images`` is the same client if its dialect supports pictures; ``facts`` reads what the server reports about
-        its model."""
+        its model; ``references`` tell whether it is still the same one."""
         self._model = model
         self._client = client
         self._images = images
@@ -166,6 +169,11 @@ class RemoteEmbedder:
         self._bill = CostEstimate()
         self._facts_once = LoadOnce(facts) if facts else None
         self._facts = UNKNOWN
+        self._identity = (
+            ModelIdentity(model, references, self._embed_reference, self._reported_tokens)
+            if references
+            else None
+        )
         self._cuts: bool | None = None
         """Whether the server cuts long texts without an error; None until a long text was embedded."""
 
@@ -195,14 +203,13 @@ class RemoteEmbedder:
 
     async def embed_query(self, text: str) -> Vector:
         send = partial(self._send_in_halves, [text], query=True)
-        rows = await self._persist(send, 1, urgent=True)
+        rows = await self._confirmed(self._persist(send, 1, urgent=True))
         vector: Vector = rows[0]
         return vector
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         """A text that is longer than the server reads is sent in parts; its row is their mean."""
-        await self._learn()
-        parts = cut_texts(texts, self._tokenizer, self._facts.window)
+        parts = cut_texts(texts, self._tokenizer, await self._max_tokens())
         flat = texts if parts is None else [piece for pieces in parts for piece in pieces]
 
         def send(part: slice) -> Send:
@@ -222,9 +229,50 @@ class RemoteEmbedder:
             f" `latent models test {self._model.embedder}` measures how many tokens it reads: set that as window"
         )
 
+    async def refuse_other_model(self) -> None:
+        if self._identity is None:
+            return
+        try:
+            await self._identity.confirm()
+        except OtherModel:
+            raise
+        except LatentError:  # it cannot be asked now, and makes no vectors either
+            return
+
+    @property
+    def other_model(self) -> str | None:
+        """Why the server's model is another one than that of the stored vectors; None if it is not known to be."""
+        return self._identity.other if self._identity else None
+
+    async def _confirmed(self, request: Coroutine[Any, Any, Matrix]) -> Matrix:
+        """The answer to a request that runs while the model is confirmed."""
+        if self._identity is None:
+            return await request
+        rows, _ = await all_or_first_failure([request, self._identity.confirm()])
+        assert rows is not None
+        return rows
+
+    async def _embed_reference(self, text: str) -> Vector:
+        vector: Vector = (
+            await self._persist(partial(self._send_in_halves, [text]), 1, urgent=True)
+        )[0]
+        return vector
+
+    async def _reported_tokens(self) -> int:
+        return (await self._facts_once.get()).window or 0 if self._facts_once else 0
+
+    async def _max_tokens(self) -> int | None:
+        """The longest part of a text, for all vectors of this key: what the server reported when it was first used."""
+        if self._identity is None:
+            await self._learn()
+            return self._facts.window
+        decided = await self._identity.max_tokens()
+        await self._learn()
+        return decided or None
+
     async def _learn(self) -> None:
-        """Read once what the server reports; concurrent calls wait for it, since texts that are cut at another place have
-        another vector. An embedder works without; its requests say why a server fails."""
+        """Read once what the server reports; concurrent calls wait for it. An embedder works without; its requests say why
+        a server fails."""
         if self._facts_once is None or self._breaker.left() > 0:
             return
         with suppress(LatentError):  # the server may be reachable later
@@ -265,11 +313,13 @@ class RemoteEmbedder:
 
     async def embed_query_image(self, image: bytes) -> Vector:
         send = partial(self._send_images, self._image_client(), [image])
-        vector: Vector = (await self._persist(send, 1, urgent=True))[0]
+        vector: Vector = (await self._confirmed(self._persist(send, 1, urgent=True)))[0]
         return vector
 
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
         client = self._image_client()
+        if self._identity is not None:
+            await self._identity.confirm()
         batch_size = self.images_a_request
         parts = [
             slice(at, min(at + batch_size, len(images))) for at in range(0, len(images), batch_size)
