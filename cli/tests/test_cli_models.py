@@ -56,7 +56,9 @@ def test_a_model_is_added_listed_verified_and_removed(
         "models": [],
         "unreadable": [],
         "partial": [],
+        "devices": ["CPU"],
     }
+    assert "local models run on: CPU" in listed.out
 
 
 def test_prompts_are_given_at_installation_listed_and_kept_by_export_and_import(

@@ -186,6 +186,43 @@ async def test_two_repositories_make_an_embedder_that_finds_pictures_by_their_lo
     assert (code, "makes the vectors of seen-here (live)" in err) == (1, True)
 
 
+async def test_a_model_that_computes_other_vectors_than_when_it_was_added_is_refused_by_name(
+    installation: Installation,
+    client: AsyncClient,
+    hub: ModelHub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    hub.publish("acme/drifting", tiny_repository())
+    code, out, err = await installation.cli("models", "add", "acme/drifting", "--json")
+    assert code == 0, err
+    model = orjson.loads(out)["model"]
+    graph = installation.data_dir / "models" / model["reference"] / "onnx" / "model.onnx"
+    graph.unlink()
+    graph.write_bytes(tiny_repository(seed=8)["onnx/model.onnx"])
+    await client.create(Manifest(id="drifted", name="Drifted", embedder="drifting"))
+    added = await client.add("drifted", text="lamp oil", title="lamp")
+
+    async def waits() -> bool:
+        return (await client.job(added.job_id)).cause is not None
+
+    await eventually(waits, what="the job that waits for a model that computes the same")
+    cause = str((await client.job(added.job_id)).cause)
+    assert "the embedder drifting stores no vectors" in cause
+    assert f"latent models verify {model['reference']}" in cause
+    report = await client.doctor()
+    assert report.checks["local_models_run_on"] == "CPU"
+    (note,) = (one for one in report.containers["drifted"].notes if one.kind == "embedder")
+    assert "the embedder drifting stores no vectors" in note.message
+
+    code, _, err = await installation.cli("models", "add", f"acme/drifting@{model['revision']}")
+    assert code == 0, err
+    async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
+        await conn.execute("UPDATE jobs SET run_at = now() WHERE id = %s", [added.job_id])
+    (done,) = await client.wait([added.job_id])
+    assert done.state is JobState.DONE
+
+
 @pytest_asyncio.fixture(loop_scope="module")
 async def ranker(
     installation: Installation, hub: ModelHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from latent_core.domain.chunk import Modality
-from latent_core.domain.errors import Invalid, Misconfigured
+from latent_core.domain.errors import Invalid, Misconfigured, ModelMissing
 from latent_core.domain.manifest.model import (
     Manifest,
     is_installable,
     is_local,
     reads_images,
 )
-from latent_core.models.embedding.installed import InstalledEmbedders
+from latent_core.models.embedding.installed import InstalledEmbedders, vectors_of
 from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.onnx.files import picture_files_needed
@@ -31,7 +34,14 @@ from latent_core.models.store.record import E5_PROMPTS, HubFile, InstalledModel,
 from latent_core.settings import Settings
 from tests.support.colours import picture
 from tests.support.servers.model_hub import ModelHub
-from tests.support.tiny_model import DIMS, SIDE, colour_vectors, tiny_pictures, tiny_repository
+from tests.support.tiny_model import (
+    DIMS,
+    SIDE,
+    colour_vectors,
+    table_of,
+    tiny_pictures,
+    tiny_repository,
+)
 
 ID: Final = "acme/Tiny-Embed"
 NAME: Final = "tiny-embed"
@@ -60,11 +70,20 @@ def embedders(tmp_path: Path) -> EmbedderRegistry:
 
 
 def add(
-    hub: ModelHub, store: ModelStore, reference: str = ID, precision: str | None = None
+    hub: ModelHub,
+    store: ModelStore,
+    reference: str = ID,
+    precision: str | None = None,
+    *,
+    computed: bool = False,
 ) -> InstalledModel:
+    """``computed``: with reference vectors, as the command makes them."""
     chosen = ModelPrecision(precision) if precision else None
     reader = replace(
-        READER, files_needed=lambda files: files_needed(files, chosen), precision=precision
+        READER,
+        files_needed=lambda files: files_needed(files, chosen),
+        precision=precision,
+        vectors=partial(vectors_of, prompts=None) if computed else None,
     )
     adder = Adder(store, HubAddress(hub.url), reader, LIMITS, lambda _path, _done, _total: None)
     return adder.add(reference).model
@@ -512,3 +531,171 @@ def forced_pictures(files: dict[str, bytes], kind: type[np.generic]) -> dict[str
     graph.node("MatMul", ["means", graph.constant("colours", colour_vectors())], "image_embeds")
     graph.output("image_embeds", ElementType.FLOAT, ["pictures", DIMS])
     return {**files, "onnx/model.onnx": graph.model()}
+
+
+class TestReferenceVectors:
+    """What a model computed when it was added is what it must compute later."""
+
+    @pytest.fixture
+    def hub(self) -> Iterator[ModelHub]:
+        with ModelHub() as running:
+            running.publish(ID, tiny_repository())
+            yield running
+
+    async def test_a_model_that_computes_the_same_is_used(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        model = add(hub, embedders.store, computed=True)
+        assert model.vectors is not None
+        assert model.vectors.width == DIMS
+        embedder = embedders.for_space(embedders.model_of(manifest()))
+        assert (await embedder.embed_documents(["lamp"])).shape == (1, DIMS)
+        await embedders.close()
+
+    @pytest.mark.parametrize(("noise", "answers"), [(0.05, True), (2.0, False)])
+    async def test_a_model_that_computes_other_vectors_is_refused_by_name_for_writing(
+        self, hub: ModelHub, embedders: EmbedderRegistry, noise: float, answers: bool
+    ) -> None:
+        """Queries are still answered if they are near: stored vectors are right."""
+        model = add(hub, embedders.store, computed=True)
+        altered(embedders.store, model, noise)
+        embedder = embedders.for_space(embedders.model_of(manifest()))
+        named = f"embedder {NAME} stores no vectors.*onnxruntime.*latent models verify {NAME}@"
+        with pytest.raises(ModelMissing, match=named):
+            await embedder.embed_documents(["lamp"])
+        if answers:
+            assert (await embedder.embed_query("lamp")).shape == (DIMS,)
+        else:
+            with pytest.raises(ModelMissing, match=f"embedder {NAME} answers no queries"):
+                await embedder.embed_query("lamp")
+        altered(embedders.store, model, 0)
+        assert (await embedder.embed_documents(["lamp"])).shape == (1, DIMS)
+        await embedders.close()
+
+    async def test_pictures_of_a_pair_are_compared_by_a_drawn_one(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        hub.publish(PICTURES, tiny_pictures())
+        reader = replace(
+            READER,
+            picture_files_needed=picture_files_needed,
+            vectors=partial(vectors_of, prompts=None),
+        )
+        adder = Adder(
+            embedders.store, HubAddress(hub.url), reader, LIMITS, lambda _path, _done, _total: None
+        )
+        pair = adder.add(ID, PICTURES).model
+        graph = embedders.store.folder(pair) / "vision" / "onnx" / "model.onnx"
+        graph.unlink()
+        graph.write_bytes(tiny_pictures(seed=8)["onnx/model.onnx"])
+        embedder = embedders.for_space(embedders.model_of(manifest()))
+        assert (await embedder.embed_documents(["lamp"])).shape == (1, DIMS)
+        with pytest.raises(ModelMissing, match=f"embedder {NAME} stores no vectors"):
+            await embedder.embed_images([picture("red")])
+        await embedders.close()
+
+    def test_a_model_that_cannot_be_run_is_not_installed(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        files = tiny_repository()
+        hub.publish("acme/wrong", {**files, "config.json": b'{"hidden_size": 9}'})
+        graph = files["onnx/model.onnx"].replace(b"Gather", b"Gether")
+        hub.publish("acme/wrong", {**files, "onnx/model.onnx": graph})
+        with pytest.raises(Invalid, match=r"model.onnx of wrong cannot be loaded"):
+            add(hub, store, "acme/wrong", computed=True)
+        assert (store.models(), store.partial()) == ([], [])
+
+    @pytest.mark.parametrize("order", [(None, "fp16"), ("fp16", None)])
+    async def test_half_precision_that_reproduces_fp32_counts_as_it_also_on_a_machine_without_fp32(
+        self,
+        hub: ModelHub,
+        store: ModelStore,
+        tmp_path: Path,
+        order: tuple[str | None, str | None],
+    ) -> None:
+        hub.publish(ID, in_two_precisions(noise=0))
+        for precision in order:
+            add(hub, store, precision=precision, computed=True)
+        half = next(model for model in store.models() if model.precision == "fp16")
+        full = next(model for model in store.models() if model.precision == "fp32")
+        assert half.counts_as_fp32
+        assert half.vectors == full.vectors
+        assert (half.version, half.vector_version) == (f"{full.version}+fp16", full.version)
+
+        target = tmp_path / "half.model.tar"
+        export_model(store, half, target, lambda _path, _done, _total: None)
+        elsewhere = EmbedderRegistry(Settings(_env_file=None), tmp_path / "elsewhere", threads=1)
+        import_model(elsewhere.store, target, READER, LIMITS, lambda _path, _done, _total: None)
+        here = EmbedderRegistry(Settings(_env_file=None), tmp_path, threads=1)
+        space = here.model_of(manifest(embedder_version=full.version))
+        assert elsewhere.lacking(NAME, space.version) is None
+        vectors = [
+            await registry.for_space(space).embed_documents(["lamp oil"])
+            for registry in (here, elsewhere)
+        ]
+        assert float((vectors[0] * vectors[1]).sum()) >= 0.9999
+        assert elsewhere.model_of(manifest()).version == full.version
+        assert elsewhere.model_of(manifest(embedder_version=half.version)).version == half.version
+        for registry in (here, elsewhere):
+            await registry.close()
+
+    def test_half_precision_that_computes_other_vectors_is_a_version_of_its_own(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        hub.publish(ID, in_two_precisions(noise=0.05))
+        full = add(hub, embedders.store, computed=True)
+        half = add(hub, embedders.store, precision="fp16", computed=True)
+        assert (half.counts_as_fp32, half.vector_version) == (False, f"{full.version}+fp16")
+        embedders.store.remove(full)
+        assert full.version in str(embedders.lacking(NAME, full.version))
+
+    def test_half_precision_without_fp32_to_compare_with_is_a_version_of_its_own(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        hub.publish(ID, in_two_precisions(noise=0))
+        half = add(hub, store, precision="fp16", computed=True)
+        assert (half.counts_as_fp32, half.vector_version) == (False, half.version)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"counts_as_fp32": True},
+            {"vectors": {"probes": 1, "texts": "AAAA", "runtime": "r"}},
+            {"vectors": {"probes": 1, "texts": "AADAfw==", "runtime": "r"}},
+        ],
+    )
+    def test_a_record_with_vectors_that_cannot_be_is_not_trusted(
+        self, hub: ModelHub, store: ModelStore, change: dict[str, Any]
+    ) -> None:
+        model = add(hub, store)
+        record = store.folder(model) / "model.json"
+        record.write_text(json.dumps(json.loads(record.read_text()) | change))
+        assert (store.models(), list(store.unreadable())) == ([], [model.reference])
+
+
+def altered(store: ModelStore, model: InstalledModel, noise: float) -> None:
+    """Other weights in the place of the installed ones."""
+    graph = store.folder(model) / "onnx" / "model.onnx"
+    graph.unlink()
+    graph.write_bytes(looked_up(table_of(7) + wiggle(noise)))
+
+
+def in_two_precisions(noise: float) -> dict[str, bytes]:
+    """A repository whose fp16 weights are those of fp32, or differ."""
+    small = looked_up((table_of(7) + wiggle(noise)).astype(np.float16))
+    return {**tiny_repository(), "onnx/model_fp16.onnx": small}
+
+
+def wiggle(noise: float) -> NDArray[np.float32]:
+    shape = table_of(7).shape
+    return np.random.default_rng(3).normal(0, noise, shape).astype(np.float32)
+
+
+def looked_up(table: NDArray[Any]) -> bytes:
+    graph = Graph("table")
+    for name in ("input_ids", "attention_mask"):
+        graph.input(name, ElementType.INT64, ["texts", "tokens"])
+    graph.node("Gather", [graph.constant("table", table), "input_ids"], "rows")
+    graph.node("Cast", ["rows"], "last_hidden_state", to=ElementType.FLOAT.value)
+    graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
+    return graph.model()

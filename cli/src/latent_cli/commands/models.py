@@ -24,7 +24,7 @@ from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderRead
 from latent_core.models.store.archive import SUFFIX, export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import InstalledModel, given_prompts
+from latent_core.models.store.record import HALF_PRECISION, InstalledModel, given_prompts
 from latent_core.settings import Settings, load_settings
 from latent_core.wire.models import ModelTest
 
@@ -105,6 +105,8 @@ def add(
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List installed models, those that are damaged and those that have not arrived completely."""
+    from latent_core.models.onnx import device
+
     store = _store(load_settings())
     installed, unreadable, partial = store.models(), store.unreadable(), store.partial()
     if as_json:
@@ -113,6 +115,7 @@ def list_models(as_json: Json = False) -> None:
                 "models": [_as_json(model) for model in installed],
                 "unreadable": [{"folder": k, "message": v} for k, v in unreadable.items()],
                 "partial": [{"reference": p.reference, "bytes": p.size} for p in partial],
+                "devices": [one.label for one in device.devices()],
             }
         )
         return
@@ -127,6 +130,10 @@ def list_models(as_json: Json = False) -> None:
                 f" `latent models remove {one.reference}` removes it"
             )
         )
+
+    answers().print(safe(f"local models run on: {device.described()}"))
+    if (problem := device.clash()) is not None:
+        answers().print(safe(f"warning: {problem}"))
 
 
 @app.command()
@@ -267,6 +274,7 @@ def _limits(settings: Settings) -> AddLimits:
 def _reader(
     precision: ModelPrecision | None, prompts: Mapping[str, str] | None = None
 ) -> FolderReader:
+    from latent_core.models.embedding.installed import vectors_of
     from latent_core.models.onnx.files import picture_files_needed
     from latent_core.models.onnx.folder import describe, files_needed
 
@@ -276,6 +284,7 @@ def _reader(
         precision,
         prompts,
         lambda listing: picture_files_needed(listing, precision),
+        lambda folder, name, found: vectors_of(folder, name, found, prompts),
     )
 
 
@@ -324,11 +333,20 @@ def _next_step(model: InstalledModel) -> str:
             "it embeds pictures alone; with the model of texts of its space it is an embedder:"
             f" latent models add HUB_ID_OF_TEXTS --with {model.hub_id}"
         )
-    return f"try: latent container create ID --embedder {model.name}"
+    step = f"try: latent container create ID --embedder {model.name}"
+    if model.counts_as_fp32:
+        return f"its vectors count as those of fp32: containers of either use it; {step}"
+    if model.precision in HALF_PRECISION:
+        return (
+            f"its vectors are a version of their own, unless the fp32 weights are added, too, and compute the same;"
+            f" {step}"
+        )
+    return step
 
 
 def _as_json(model: InstalledModel) -> dict[str, object]:
-    return {**model.model_dump(mode="json"), "reference": model.reference, "version": model.version}
+    shown = model.model_dump(mode="json", exclude={"vectors"})
+    return {**shown, "reference": model.reference, "version": model.version}
 
 
 def _row(model: InstalledModel) -> tuple[object, ...]:

@@ -9,13 +9,18 @@ from typing import Final
 from fastapi import APIRouter, Response
 
 from latent_core.db import audit, containers
+from latent_core.db.containers import Space
 from latent_core.db.doctor import checks
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
-from latent_core.domain.errors import TimedOut
+from latent_core.domain.errors import LatentError, TimedOut
 from latent_core.domain.findings import ContainerReport, DoctorReport, StoreDifference
+from latent_core.domain.manifest.model import is_local
 from latent_core.domain.token import Scope
 from latent_core.ingest.delete import LEASES_TO_COLLECT
+from latent_core.models.embedding.port import TroubleAware
+from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.onnx import device
 from latent_core.models.providers.facts import state_of
 from latent_core.stack import Stack
 from latent_core.wire.doctor import DoctorAnswer, DoctorBody
@@ -84,6 +89,8 @@ async def _examined(
     await _compare_files(shared, report, whole=container_ids is None)
     await _note_embedders(shared, report)
     report.notes += await _provider_notes(stack, report)
+    if container_ids is None:
+        _note_runtime(report)
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,
@@ -104,14 +111,30 @@ async def _note_embedders(shared: Gateway, report: DoctorReport) -> None:
     async with shared.stack.db.transaction() as conn:
         known = await containers.find(conn, list(report.containers))
     for container_id, container in known.items():
-        missing = shared.stack.embedders.lacking(container.space.embedder, container.space.version)
-        if missing is not None:
-            note = StoreDifference(
-                kind="embedder",
-                object=container_id,
-                message=f"{missing}. Until then searches use keywords only",
-            )
+        message = _of_embedder(shared.stack.embedders, container.space)
+        if message is not None:
+            note = StoreDifference(kind="embedder", object=container_id, message=message)
             report.containers[container_id].notes.append(note)
+
+
+def _of_embedder(embedders: EmbedderRegistry, space: Space) -> str | None:
+    missing = embedders.lacking(space.embedder, space.version)
+    if missing is not None:
+        return f"{missing}. Until then searches use keywords only"
+    if not is_local(space.embedder):
+        return None
+    try:
+        embedder = embedders.for_space(space)
+    except LatentError as error:
+        return error.message
+    return embedder.trouble if isinstance(embedder, TroubleAware) else None
+
+
+def _note_runtime(report: DoctorReport) -> None:
+    """What local models run on, and whether its packages are whole."""
+    report.checks["local_models_run_on"] = device.described()
+    if (problem := device.clash()) is not None:
+        report.notes.append(StoreDifference(kind="runtime", object="onnxruntime", message=problem))
 
 
 async def _provider_notes(stack: Stack, report: DoctorReport) -> list[StoreDifference]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 
 from latent_core.db.spaces import spaces
 from latent_core.domain.manifest.model import is_installable
-from latent_core.models.store.record import InstalledModel, base_version
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.record import InstalledModel
 from latent_core.wire.models import InstalledModelView, MissingModel, ModelList, ModelUse
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
@@ -30,19 +32,28 @@ async def list_models(shared: Shared, caller: Caller, request_id: RequestId) -> 
         by_version[use.embedder, use.version].append(
             ModelUse(container_id=use.container_id, state=use.state)
         )
-    installed = await asyncio.to_thread(embedders.store.models)
+    views = await asyncio.to_thread(_views, embedders.store, by_version)
     missing = [
         MissingModel(name=name, version=version, message=message, used_by=uses)
         for (name, version), uses in sorted(by_version.items())
         if is_installable(name) and (message := embedders.lacking(name, version)) is not None
     ]
-    views = [_view(model, by_version) for model in installed]
     return json_answer(ModelList(models=views, missing=missing), request_id)
 
 
-def _view(
-    model: InstalledModel, by_version: dict[tuple[str, str], list[ModelUse]]
-) -> InstalledModelView:
+def _views(
+    store: ModelStore, by_version: Mapping[tuple[str, str], list[ModelUse]]
+) -> list[InstalledModelView]:
+    """Each use belongs to the model that makes its vectors here: of weights that count as one, the very ones."""
+    by_model: dict[str, list[ModelUse]] = defaultdict(list)
+    for (name, version), uses in by_version.items():
+        made_by = store.of_version(version) if is_installable(name) else None
+        if made_by is not None and made_by.name == name:
+            by_model[made_by.version] += uses
+    return [_view(model, by_model[model.version]) for model in store.models()]
+
+
+def _view(model: InstalledModel, used_by: list[ModelUse]) -> InstalledModelView:
     return InstalledModelView(
         reference=model.reference,
         name=model.name,
@@ -55,10 +66,5 @@ def _view(
         precision=model.precision,
         bytes=model.size,
         added_at=model.added_at,
-        used_by=[
-            use
-            for (name, version), uses in by_version.items()
-            if name == model.name and base_version(version) == model.version
-            for use in uses
-        ],
+        used_by=used_by,
     )

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
+from latent_core.models.embedding.reference import Agreement
 from latent_core.models.onnx.dense import load_layer
+from latent_core.models.onnx.device import Device
 from latent_core.models.onnx.folder import TEXT_INPUTS, Pooling, TextSide
 from latent_core.models.onnx.session import RUN_ERRORS, open_session
 
@@ -34,9 +36,12 @@ class Encoder:
         *,
         name: str,
         threads: int,
+        device: Device = Device.CPU,
     ) -> None:
         """Load the model of ``folder``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
-        self._session = open_session(folder / side.model, name=name, threads=threads)
+        self._session = open_session(folder / side.model, name=name, threads=threads, device=device)
+        self.device = device
+        self.agreement: Agreement | None = None
         self._name = name
         self._side = side
         self._kept: int | None = None

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import LOCAL_FOLDER, WITH_IMAGES, is_of_images
-from latent_core.models.embedding.encoder import Encoder
-from latent_core.models.embedding.image_encoder import ImageEncoder
+from latent_core.models.embedding.loader import FolderLoader
 from latent_core.models.embedding.local import LocalModel, Prompts
 from latent_core.models.embedding.port import EmbeddingModel, prefixes_of
+from latent_core.models.embedding.reference import Reference
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.models.onnx.files import PROMPTS, TOKENIZER
-from latent_core.models.onnx.folder import ImageSide, ModelDescription, TextSide, describe
+from latent_core.models.onnx.folder import ModelDescription, describe
 from latent_core.models.onnx.graph import ModelPrecision, read_graph
 
 PREFIX: Final = LOCAL_FOLDER
@@ -42,9 +41,14 @@ def from_folder(name: str, dims: int | None = None) -> LocalModel:
 
 
 def local_model(
-    name: str, version: str, described: ModelDescription, dims: int | None = None
+    name: str,
+    version: str,
+    described: ModelDescription,
+    dims: int | None = None,
+    reference: Reference | None = None,
 ) -> LocalModel:
-    """The embedder ``name`` of a described folder, not loaded yet. ``dims`` keeps the first dimensions only."""
+    """The embedder ``name`` of a described folder, not loaded yet. ``dims`` keeps the first dimensions only.
+    ``reference``: what it must compute."""
     if described.kind == "reranker" or described.text is None or described.dims is None:
         raise Invalid(
             f"{name} is a {described.kind.replace('_', ' ')}: it gives no vectors for texts"
@@ -56,10 +60,7 @@ def local_model(
         logger.warning(
             "dims_not_stated", extra={"embedder": name, "kept_dims": kept, "dims": described.dims}
         )
-    text = described.text
-    tokenizer = ModelTokenizer.open(
-        described.folder / TOKENIZER, lower=text.lower, padding=text.padding, pad_id=text.pad_id
-    )
+    loader = loader_of(name, described, kept, reference)
     images = described.images
     if images is not None:
         version += "" if is_of_images(version) else WITH_IMAGES
@@ -71,25 +72,36 @@ def local_model(
         name,
         version,
         kept,
-        text.length - tokenizer.special_tokens,
+        loader.window,
         reads_images=images is not None,
     )
-    load = partial(_load, described.folder, text, name, described.dims, kept)
     return LocalModel(
         model,
-        tokenizer,
-        load,
-        _prompts(name, described),
-        load_images=partial(_load_images, described.folder, images, name, described.dims)
-        if images
-        else None,
+        loader.tokenizer,
+        loader.texts,
+        loader.prompts,
+        load_images=loader.pictures if images else None,
         # Activations are quantised with one scale per run, so other texts of it would change a vector.
         alone=described.precision is ModelPrecision.INT8,
     )
 
 
-def _load_images(folder: Path, side: ImageSide, name: str, dims: int, threads: int) -> ImageEncoder:
-    return ImageEncoder(folder, side, name=name, dims=dims, threads=threads)
+def loader_of(
+    name: str,
+    described: ModelDescription,
+    kept: int | None = None,
+    reference: Reference | None = None,
+) -> FolderLoader:
+    """Reads the tokenizer. ``kept`` dimensions, by default all."""
+    text, dims = described.text, kept or described.dims
+    assert text is not None
+    assert dims is not None
+    tokenizer = ModelTokenizer.open(
+        described.folder / TOKENIZER, lower=text.lower, padding=text.padding, pad_id=text.pad_id
+    )
+    window = text.length - tokenizer.special_tokens
+    prompts = _prompts(name, described)
+    return FolderLoader(name, described, dims, tokenizer, prompts, window, reference)
 
 
 def _prompts(name: str, described: ModelDescription) -> Prompts:
@@ -98,17 +110,6 @@ def _prompts(name: str, described: ModelDescription) -> Prompts:
         return Prompts(described.prompts.get("document", ""), described.prompts.get("query", ""))
     known = prefixes_of(name)
     return Prompts(known.document, known.query)
-
-
-def _load(folder: Path, side: TextSide, name: str, dims: int, kept: int, threads: int) -> Encoder:
-    encoder = Encoder(folder, side, name=name, threads=threads)
-    tokens = side.padding.length if side.padding else 1
-    returned = encoder.encode([[side.pad_id] * tokens]).shape[1]
-    if returned != dims:
-        raise Invalid(
-            f"{name}: the configuration says {dims} dimensions, but the model returns {returned}"
-        )
-    return encoder.with_dims(kept)
 
 
 def digest_of(described: ModelDescription) -> str:

@@ -10,6 +10,8 @@ import numpy as np
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.vector_types import Matrix
 from latent_core.models.embedding.port import unit_rows
+from latent_core.models.embedding.reference import Agreement
+from latent_core.models.onnx.device import Device
 from latent_core.models.onnx.folder import ImageSide
 from latent_core.models.onnx.session import RUN_ERRORS, open_session
 
@@ -21,11 +23,20 @@ class ImageEncoder:
     """Blocking and thread-safe: each call runs on its caller's thread."""
 
     def __init__(
-        self, folder: Path, side: ImageSide, *, name: str, dims: int, threads: int
+        self,
+        folder: Path,
+        side: ImageSide,
+        *,
+        name: str,
+        dims: int,
+        threads: int,
+        device: Device = Device.CPU,
     ) -> None:
         """Load the model of ``folder``; each call uses ``threads``. ``Invalid`` if it cannot be loaded."""
         self._dims = dims
-        self._session = open_session(folder / side.model, name=name, threads=threads)
+        self._session = open_session(folder / side.model, name=name, threads=threads, device=device)
+        self.device = device
+        self.agreement: Agreement | None = None
         self._name = name
         self._side = side
         (given,) = self._session.get_inputs()

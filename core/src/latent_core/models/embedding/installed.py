@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from latent_core.domain.errors import Invalid
-from latent_core.models.embedding.folder_model import local_model
+from latent_core.models.embedding.folder_model import loader_of, local_model
 from latent_core.models.embedding.local import LocalModel
+from latent_core.models.embedding.reference import Reference
 from latent_core.models.onnx.folder import ModelPrecision, describe
 from latent_core.models.store.known import KNOWN, NEED_E5_PROMPTS, PAIRS
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import (
     E5_PROMPTS,
     InstalledModel,
+    ReferenceVectors,
     add_command,
+    base_version,
     prompt_options,
 )
+from latent_core.runtime.process import cores
 
 
 class InstalledEmbedders:
@@ -69,11 +74,18 @@ class InstalledEmbedders:
             return f"did you mean '{near[0]}'?"
         return f"known are {', '.join([*others, 'local:<folder>', '<provider>/<model>'])}"
 
-    def local_model(self, model: InstalledModel, dims: int | None) -> LocalModel:
-        """The model, not loaded yet. ``dims`` keeps the first dimensions only."""
+    def local_model(
+        self, model: InstalledModel, dims: int | None, version: str | None = None
+    ) -> LocalModel:
+        """The model, not loaded yet. ``dims`` keeps the first dimensions only. ``version``: of vectors, by default that
+        of a new container."""
         given = model.prompts if model.prompts_given else None
         described = describe(self._store.folder(model), ModelPrecision(model.precision), given)
-        return local_model(model.name, model.version, described, dims)
+        reference = None
+        if model.vectors is not None:
+            reference = Reference.of_record(model.vectors, _remedy_of(model))
+        named = base_version(version or model.vector_version)
+        return local_model(model.name, named, described, dims, reference)
 
     def _remedy(self, name: str, version: str | None, images: bool) -> str:
         if version is not None and "@" in version:
@@ -86,6 +98,24 @@ class InstalledEmbedders:
 
     def _names(self) -> set[str]:
         return {*KNOWN, *(model.name for model in self._store.models())}
+
+
+def vectors_of(
+    folder: Path, name: str, precision: str, prompts: Mapping[str, str] | None
+) -> ReferenceVectors | None:
+    """What the model in ``folder`` computes, to be kept in its record; None if it embeds no texts. Blocks while it is
+    loaded and run."""
+    described = describe(folder, ModelPrecision(precision), prompts)
+    if described.kind == "reranker" or described.text is None:
+        return None
+    return loader_of(name, described).computed(cores())
+
+
+def _remedy_of(model: InstalledModel) -> str:
+    return (
+        f"`latent models verify {model.reference}` finds damaged files. If there are none, this machine computes"
+        " differently: use the runtime it was added with, or remove the model, add it again and refresh its containers"
+    )
 
 
 def _texts_of(pictures: str) -> str:

@@ -10,6 +10,7 @@ other, so on busy cores two threads took 20 ms of processor time and twice the t
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from latent_core.domain.errors import ServiceUnreachable
 from latent_core.domain.vector_types import Matrix, Vector
 from latent_core.models.embedding.batcher import plan_runs
 from latent_core.models.embedding.port import EmbeddingModel, no_images
+from latent_core.models.embedding.reference import agreement_of
 from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.runtime.load_once import LoadOnce
 from latent_core.runtime.process import cores
@@ -36,7 +38,9 @@ QUERIES_AT_ONCE: Final = 2
 NICENESS: Final = 5
 _TOKENISE_AT_ONCE: Final = 256
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Loaded = TypeVar("Loaded")
 
 
 class EncoderPort(Protocol):
@@ -87,10 +91,12 @@ class LocalEmbedder:
             self._threads, thread_name_prefix="embed-documents", initializer=_give_way
         )
         self._query_threads = ThreadPoolExecutor(QUERIES_AT_ONCE, thread_name_prefix="embed-query")
-        self._documents = LoadOnce(partial(self._in, self._query_threads, partial(local.load, 1)))
+        self._trouble: str | None = None
+        load = partial(self._loaded, local.load)
+        self._documents = LoadOnce(partial(self._in, self._query_threads, partial(load, 1)))
         self._queries = self._documents
         if not local.small:
-            shared = partial(local.load, self._threads)
+            shared = partial(load, self._threads)
             self._queries = LoadOnce(partial(self._in, self._query_threads, shared))
         self._images = LoadOnce(self._load_images)
         # First come, first served, one run at a time, so that callers alternate.
@@ -105,6 +111,33 @@ class LocalEmbedder:
     def tokenizer(self) -> ModelTokenizer:
         return self._local.tokenizer
 
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is written, if the model is loaded and does not compute what it must."""
+        return self._trouble
+
+    def _loaded(self, load: Callable[[int], Loaded], threads: int) -> Loaded:
+        loaded = load(threads)
+        agreement = agreement_of(loaded)
+        if agreement is not None and not agreement.is_given:
+            self._trouble = agreement.message
+            logger.error(
+                "model_disagrees", extra={"model": agreement.name, "reason": self._trouble}
+            )
+        return loaded
+
+    def _require_for_writing(self, loaded: object, source: LoadOnce[Any]) -> None:
+        agreement = agreement_of(loaded)
+        if agreement is not None and not agreement.is_given:
+            source.forget()  # a person may mend its files: the next call loads them again
+            raise agreement.refusal_of_writing()
+
+    def _require_for_queries(self, loaded: object, source: LoadOnce[Any]) -> None:
+        agreement = agreement_of(loaded)
+        if agreement is not None and not agreement.is_near:
+            source.forget()
+            raise agreement.refusal_of_queries()
+
     async def warm(self) -> None:
         """Load the model for queries and run it once, so that the first query does not wait for it."""
         await self.embed_query("warm")
@@ -112,6 +145,7 @@ class LocalEmbedder:
     async def embed_query(self, text: str) -> Vector:
         self._check_open()
         encoder = await self._queries.get()
+        self._require_for_queries(encoder, self._queries)
         return await self._in(self._query_threads, partial(self._encode_query, encoder, text))
 
     def _encode_query(self, encoder: EncoderPort, text: str) -> Vector:
@@ -125,6 +159,7 @@ class LocalEmbedder:
         if not texts:
             return rows
         encoder = await self._documents.get()
+        self._require_for_writing(encoder, self._documents)
         ids = await self._token_ids(texts)
         runs = iter(plan_runs([len(own) for own in ids], RUN_TOKENS))
 
@@ -156,12 +191,14 @@ class LocalEmbedder:
     async def _load_images(self) -> ImageEncoderPort:
         if self._local.load_images is None:
             raise no_images(self.model)
-        return await self._in(self._query_threads, partial(self._local.load_images, 1))
+        load = partial(self._loaded, self._local.load_images, 1)
+        return await self._in(self._query_threads, load)
 
     async def embed_images(self, images: Sequence[bytes]) -> Matrix:
         """One picture per run, since each has as many tokens as a long text."""
         rows = np.empty((len(images), self.model.dims), np.float32)
         encoder = await self._images.get()
+        self._require_for_writing(encoder, self._images)
         runs = iter(range(len(images)))
 
         async def embed_runs() -> None:
@@ -175,6 +212,7 @@ class LocalEmbedder:
 
     async def embed_query_image(self, image: bytes) -> Vector:
         encoder = await self._images.get()
+        self._require_for_queries(encoder, self._images)
         job = partial(encoder.encode_images, [image])
         found: Vector = (await self._in(self._query_threads, job))[0]
         return found

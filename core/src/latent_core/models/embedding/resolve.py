@@ -129,7 +129,8 @@ class EmbedderRegistry:
             known = [*_BUILT_IN, multilingual.VARIANT.embedder]
             images = Modality.IMAGE in manifest.modalities
             found = self._installed.opened(name, manifest.embedder_version, known, images=images)
-            return self._open_installed(found, manifest.dims)
+            version = manifest.embedder_version or found.vector_version
+            return self._open_installed(found, version, manifest.dims)
         return self._open_local(name, manifest.dims)
 
     def for_space(self, space: OfSpace) -> Embedder:
@@ -170,13 +171,15 @@ class EmbedderRegistry:
         self._check_there(space)
         with _missing():
             found = self._installed.opened(space.embedder, space.version, ())
-            return self._open_installed(found, space.dims)
+            return self._open_installed(found, space.version, space.dims)
 
-    def _open_installed(self, found: InstalledModel, dims: int | None) -> LocalEmbedder:
+    def _open_installed(
+        self, found: InstalledModel, version: str, dims: int | None
+    ) -> LocalEmbedder:
         """Its tokenizer is read once: that of a large vocabulary takes a second."""
-        key = _key(found.version, dims or found.dims or 0)
+        key = _key(version, dims or found.dims or 0)
         if key not in self._local:
-            local = self._installed.local_model(found, dims)
+            local = self._installed.local_model(found, dims, version)
             self._local[key] = LocalEmbedder(local, threads=self._threads)
         return self._local[key]
 

@@ -6,6 +6,7 @@ import io
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +64,21 @@ class PreprocessingSteps:
         values -= np.array(self.mean, np.float32)
         values /= np.array(self.std, np.float32)
         return np.ascontiguousarray(values.transpose(2, 0, 1), np.float32)
+
+
+@cache
+def drawn_picture() -> bytes:
+    """Colours that change from side to side, with a dark frame in the middle; PNG keeps them exactly."""
+    height, width = 96, 128
+    values = np.zeros((height, width, 3), np.uint8)
+    values[:, :, 0] = np.arange(width, dtype=np.uint8)[None, :] * 2
+    values[:, :, 1] = np.arange(height, dtype=np.uint8)[:, None] * 2
+    values[:, :, 2] = 200
+    values[30:60, 40:90] = (20, 30, 10)
+    values[36:54, 46:84] = (240, 240, 230)
+    out = io.BytesIO()
+    Image.fromarray(values).save(out, "PNG")
+    return out.getvalue()
 
 
 def preprocessing_of(config: Mapping[str, Any]) -> PreprocessingSteps:

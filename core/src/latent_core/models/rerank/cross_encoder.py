@@ -28,7 +28,7 @@ from latent_core.models.onnx.folder import (
     TextSide,
     describe,
 )
-from latent_core.models.onnx.session import RUN_ERRORS, open_session
+from latent_core.models.onnx.session import RUN_ERRORS, open_on_first_device
 
 QUERY_SHARE: Final = 0.5
 _TYPES: Final = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
@@ -100,7 +100,7 @@ class CrossEncoder:
         assert described.text is not None
         self._side = described.text
         self.tokenizer = PairTokenizer(described.folder / TOKENIZER, self._side.length)
-        self._session = open_session(
+        self._session = open_on_first_device(
             described.folder / self._side.model, name="the local reranker", threads=1
         )
         self._inputs = {value.name: _TYPES.get(value.type) for value in self._session.get_inputs()}

@@ -21,14 +21,15 @@ from latent_core.models.store.layout import (
     disk_errors,
     refuse_other_owner,
 )
+from latent_core.models.store.precision import compare_others, compared
 from latent_core.models.store.record import (
-    FULL_PRECISION,
     MAX_FILES,
     PICTURES_FOLDER,
     HubFile,
     InstalledModel,
     ModelFile,
     Partner,
+    ReferenceVectors,
     is_model_file,
     name_of,
     parse_reference,
@@ -72,6 +73,8 @@ class FolderReader:
     """For queries and documents, as a person gave them; by default those of the files."""
     picture_files_needed: Callable[[Sequence[HubFile]], Sequence[str]] | None = None
     """As ``files_needed``, for the second half of a pair."""
+    vectors: Callable[[Path, str, str], ReferenceVectors | None] | None = None
+    """What the model in a folder computes, of this name and precision. It raises ``LatentError`` if it cannot be run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,9 @@ class Adder:
                     self._link_installed(source, adding)
                 hashes = self._fetched(hub, files, adding)
                 model = self._described(sources, hashes, adding)
+                model = compared(self.store, model)
                 self.store.publish(adding, model)
+                compare_others(self.store, model)
         return AddResult(model, fetched=True)
 
     def _second(self, texts: RepositoryListing, pictures: RepositoryListing) -> _Source:
@@ -162,15 +167,10 @@ class Adder:
         return _Source(pictures, self.reader.picture_files_needed, PICTURES_FOLDER)
 
     def _installed(self, sources: Sequence[_Source]) -> InstalledModel | None:
-        partner = _partner(sources)
-        return next(
-            (
-                model
-                for model in self._of_commit(sources[0].listing)
-                if self._has_prompts(model) and model.partner == partner
-            ),
-            None,
-        )
+        listing, partner = sources[0].listing, _partner(sources)
+        named = (m for m in self.store.models() if m.hub_id == listing.hub_id)
+        of_commit = [m for m in named if m.revision == listing.revision and m.partner == partner]
+        return next((m for m in of_commit if self._is_chosen(m, sources)), None)
 
     def _link_installed(self, source: _Source, adding: Path) -> None:
         """Files that another installation of this commit has need not be fetched again. They are hashed as all are."""
@@ -182,19 +182,15 @@ class Adder:
             if model.partner == Partner(hub_id=listing.hub_id, revision=listing.revision):
                 _link_files(folder / PICTURES_FOLDER, adding / source.folder)
 
-    def _of_commit(self, listing: RepositoryListing) -> list[InstalledModel]:
-        own = (m for m in self.store.models() if m.hub_id == listing.hub_id)
-        return [m for m in own if m.revision == listing.revision and self._is_chosen(m)]
-
-    def _has_prompts(self, model: InstalledModel) -> bool:
-        given = self.reader.prompts
-        return model.prompts_given == (given is not None) and given in (None, model.prompts)
-
-    def _is_chosen(self, model: InstalledModel) -> bool:
-        chosen = self.reader.precision
-        if chosen is None:
-            return model.precision in FULL_PRECISION
-        return model.precision == chosen
+    def _is_chosen(self, model: InstalledModel, sources: Sequence[_Source]) -> bool:
+        """Whether it has the prompts and the precision that a person chose, or else those of the files."""
+        given, chosen = self.reader.prompts, self.reader.precision
+        if model.prompts_given != (given is not None) or given not in (None, model.prompts):
+            return False
+        if chosen is not None:
+            return model.precision == chosen
+        needed = {needed_file.path for source in sources for needed_file in self._of_source(source)}
+        return needed == {file.path for file in model.files}
 
     def _adding(self, sources: Sequence[_Source]) -> Path:
         chosen = self.reader.precision
@@ -299,9 +295,13 @@ class Adder:
         for path in (p for p in adding.rglob("*") if not p.is_dir()):
             if str(path.relative_to(adding)) not in hashes:
                 path.unlink()  # of a damaged folder, or of a release that needed other files
+        name = name_of(listing.hub_id)
         try:
             described = self.reader.describe(adding, self.reader.precision)
             self._check_prompts(listing, described)
+            vectors = None
+            if self.reader.vectors is not None:
+                vectors = self.reader.vectors(adding, name, described.precision)
         except LatentError:
             shutil.rmtree(adding)  # the same files would be refused again
             raise
@@ -312,7 +312,7 @@ class Adder:
         return InstalledModel(
             hub_id=listing.hub_id,
             revision=listing.revision,
-            name=name_of(listing.hub_id),
+            name=name,
             kind=described.kind,
             dims=described.dims,
             window=described.window,
@@ -320,6 +320,7 @@ class Adder:
             prompts=dict(given if given is not None else described.prompts),
             prompts_given=given is not None,
             partner=partner,
+            vectors=vectors,
             files=files,
             added_at=datetime.now(UTC),
         )

@@ -29,6 +29,7 @@ from latent_core.models.store.layout import (
     disk_errors,
     refuse_other_owner,
 )
+from latent_core.models.store.precision import compare_others, compared
 from latent_core.models.store.record import (
     MAX_RECORD_BYTES,
     RECORD_FILE,
@@ -102,7 +103,9 @@ def import_model(
                     adding.mkdir(PRIVATE)
                     archive.extract(model, adding, on_progress)
                     _compare(reader.describe(adding, model.precision), model, source)
+                    model = compared(store, model)
                     store.publish(adding, model)
+                    compare_others(store, model)
             finally:
                 shutil.rmtree(adding, ignore_errors=True)
     return AddResult(model, fetched=True)

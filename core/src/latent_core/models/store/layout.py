@@ -27,6 +27,7 @@ from latent_core.models.store.record import (
     InstalledModel,
     ModelFile,
     base_version,
+    half_versions,
     name_of,
     parse_record,
 )
@@ -105,7 +106,15 @@ class ModelStore:
         return named[0] if named else None
 
     def of_version(self, version: str) -> InstalledModel | None:
-        """The model of a version such as ``nomic-ai/nomic-embed-text-v1.5@0123456789ab``."""
+        """The model of vectors of a version such as ``nomic-ai/nomic-embed-text-v1.5@0123456789ab``: that one, or
+        one of half precision that counts as it."""
+        found = self._exactly(version)
+        if found is not None:
+            return found
+        others = (self._exactly(one) for one in half_versions(version))
+        return next((one for one in others if one is not None and one.counts_as_fp32), None)
+
+    def _exactly(self, version: str) -> InstalledModel | None:
         version = base_version(version)
         folder = self._folder_of(version)
         try:
@@ -115,9 +124,10 @@ class ModelStore:
         return model if model is not None and model.version == version else None
 
     def has(self, version: str) -> bool:
-        """Whether the model of a version is installed, by one look at the disk."""
+        """Whether a model of a version is installed; by one look at the disk if it is the very one."""
         folder = self._folder_of(version)
-        return folder is not None and (folder / RECORD_FILE).is_file()
+        exact = folder is not None and (folder / RECORD_FILE).is_file()
+        return exact or self.of_version(version) is not None
 
     def _folder_of(self, version: str) -> Path | None:
         parts = VERSION.fullmatch(base_version(version))
@@ -174,6 +184,14 @@ class ModelStore:
                 self._drop(target)
             adding.rename(target)
             _sync(self.root)
+
+    def rewrite(self, model: InstalledModel) -> None:
+        """Replace the record of an installed model. The caller holds the lock."""
+        record = self.folder(model) / RECORD_FILE
+        draft = record.with_name(f".{RECORD_FILE}")
+        with disk_errors(self.root):
+            _write_durably(draft, model.model_dump_json(indent=1).encode())
+            draft.replace(record)
 
     def remove(self, model: InstalledModel) -> None:
         """Remove the model and what is left of earlier attempts. The caller holds the lock."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shlex
+import sys
+from array import array
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,16 +43,22 @@ REVISION_SHOWN: Final = 12
 HUB_ID: Final = re.compile(r"(?:[A-Za-z0-9][\w.-]{0,95}/)?[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 PRECISION: Final = re.compile(r"[a-z0-9]{1,16}")
 REVISION: Final = re.compile(r"[0-9a-f]{40}")
-_SUFFIX: Final = (
-    rf"(?:\+{PRECISION.pattern})?(?:\+prompts\.[0-9a-f]{{6}})?(?:\+images\.[0-9a-f]{{12}})?"
-)
+_GIVEN: Final = r"(?:\+prompts\.[0-9a-f]{6})?(?:\+images\.[0-9a-f]{12})?"
+_SUFFIX: Final = rf"(?:\+{PRECISION.pattern})?{_GIVEN}"
 VERSION: Final = re.compile(
     rf"(?P<hub_id>{HUB_ID.pattern})@(?P<rest>[0-9a-f]{{12}}{_SUFFIX})",
     re.ASCII,
 )
+_OF_FP32: Final = re.compile(
+    rf"(?P<begin>{HUB_ID.pattern}@[0-9a-f]{{12}})(?P<end>{_GIVEN})", re.ASCII
+)
 """Of vectors."""
 FOLDER: Final = re.compile(rf"{MODEL_NAME.pattern}@[0-9a-f]{{{REVISION_SHOWN}}}{_SUFFIX}")
 """Names of the folders of installed models. Built-in ones are kept next to them, under names of their own."""
+HALF_PRECISION: Final = ("fp16", "bf16")
+"""Weights that may reproduce the vectors of fp32."""
+SAME: Final = 0.9999
+"""Cosine from which two vectors count as one."""
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _ALLOWED: Final = re.compile(
     r"(?:.*\.(?:onnx|safetensors|json)|.*\.onnx[._]data(?:_\d{1,3})?|vocab\.txt|merges\.txt)",
@@ -78,6 +88,34 @@ def is_model_file(path: str) -> bool:
     name = PurePosixPath(path).name
     short = len(path.encode()) <= MAX_PATH_BYTES
     return short and name != RECORD_FILE and _ALLOWED.fullmatch(name) is not None
+
+
+TEXTS_OF_PROBES: Final = {1: 6}
+"""Number of texts whose vectors are kept, by ``ReferenceVectors.probes``."""
+
+
+def _read(floats: str) -> array[float]:
+    values = array("f", b64decode(floats, validate=True))
+    if sys.byteorder == "big":
+        values.byteswap()
+    return values
+
+
+def _floats(text: str) -> str:
+    if not all(map(math.isfinite, _read(text))):
+        raise ValueError("a number is not finite")
+    return text
+
+
+def _lowest_cosine(one: str, other: str, width: int) -> float:
+    ours, theirs = _read(one), _read(other)
+    rows = range(0, min(len(ours), len(theirs)), width)
+    return min(_cosine(ours[row : row + width], theirs[row : row + width]) for row in rows)
+
+
+def _cosine(one: array[float], other: array[float]) -> float:
+    norms = math.sqrt(sum(x * x for x in one) * sum(x * x for x in other))
+    return sum(x * y for x, y in zip(one, other, strict=True)) / norms if norms else 0.0
 
 
 def _model_file(path: str) -> str:
@@ -119,6 +157,33 @@ class ModelFile(BaseModel):
     sha256: Annotated[str, _all_of(SHA256)]
 
 
+class ReferenceVectors(BaseModel):
+    """Vectors of fixed texts and of a drawn picture (``models.embedding.reference``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    probes: Annotated[int, Field(ge=1)]
+    """Which texts and picture."""
+    texts: Annotated[str, AfterValidator(_floats)]
+    """Row by row, float32 of little endian in base64."""
+    picture: Annotated[str, AfterValidator(_floats)] | None = None
+    runtime: Annotated[str, Field(max_length=64)]
+    """That computed them."""
+
+    def agrees_with(self, other: ReferenceVectors) -> bool:
+        """Whether all vectors are the same, but for rounding."""
+        same_picture = (self.picture is None) == (other.picture is None)
+        if self.probes != other.probes or len(self.texts) != len(other.texts) or not same_picture:
+            return False
+        pairs = [(self.texts, other.texts), (self.picture or "", other.picture or "")]
+        return all(_lowest_cosine(one, two, self.width) >= SAME for one, two in pairs if one)
+
+    @property
+    def width(self) -> int:
+        """Dimensions of a vector."""
+        return len(_read(self.texts)) // TEXTS_OF_PROBES.get(self.probes, 1)
+
+
 class Partner(BaseModel):
     """The repository that embeds the pictures of a pair."""
 
@@ -151,6 +216,10 @@ class InstalledModel(BaseModel):
     """Whether a person gave the prompts. Otherwise they are those of the files."""
     partner: Partner | None = None
     """Of a pair; its files lie below ``vision/``."""
+    vectors: ReferenceVectors | None = None
+    """What it must compute; of weights that count as fp32, the vectors of those. None for rerankers."""
+    counts_as_fp32: bool = False
+    """Whether its vectors are those of the fp32 weights of this commit, but for rounding."""
     files: Annotated[tuple[ModelFile, ...], Field(min_length=1, max_length=MAX_FILES)]
     added_at: datetime
 
@@ -165,6 +234,10 @@ class InstalledModel(BaseModel):
         of_partner = any(file.path.startswith(f"{PICTURES_FOLDER}/") for file in self.files)
         if (self.partner is not None) != of_partner:
             raise ValueError(f"a pair has files below {PICTURES_FOLDER}, and no other model has")
+        if self.counts_as_fp32 and (self.precision not in HALF_PRECISION or self.vectors is None):
+            raise ValueError(f"{self.precision} without vectors does not count as fp32")
+        if self.vectors is not None and self.vectors.width != self.dims:
+            raise ValueError(f"its vectors have {self.vectors.width} dimensions")
         return self
 
     def _check_prompts(self) -> None:
@@ -189,8 +262,15 @@ class InstalledModel(BaseModel):
 
     @property
     def version(self) -> str:
-        """Of the vectors it makes."""
+        """Of the model, and of the vectors it makes unless it counts as fp32."""
         return f"{self.hub_id}@{self.revision[:REVISION_SHOWN]}{self.suffix}"
+
+    @property
+    def vector_version(self) -> str:
+        """Of the vectors of new containers."""
+        if not self.counts_as_fp32:
+            return self.version
+        return self.model_copy(update={"precision": "fp32", "counts_as_fp32": False}).version
 
     @property
     def size(self) -> int:
@@ -215,6 +295,12 @@ def base_version(version: str) -> str:
     """The version of a model, from that of vectors: those of one repository of texts and pictures say so at their
     end. Pairs of two have it in their own."""
     return version.removesuffix(WITH_IMAGES)
+
+
+def half_versions(version: str) -> list[str]:
+    """Of weights that may count as those of ``version``, which is one of fp32; none for others."""
+    found = _OF_FP32.fullmatch(base_version(version))
+    return [f"{found['begin']}+{own}{found['end']}" for own in HALF_PRECISION] if found else []
 
 
 def add_command(version: str) -> str:
