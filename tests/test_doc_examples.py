@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from latent_core.domain.manifest.model import is_installable, is_local
+from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.llm.resolve import LanguageModels
 from latent_core.models.providers.entry import Kind
-from latent_core.models.providers.registry import TEXTS_PER_MINUTE
+from latent_core.models.providers.registry import HAS_LANGUAGE_MODELS, TEXTS_PER_MINUTE, Providers
 from latent_core.models.rerank.resolve import Rerankers
 from tests.support import REPOSITORY
 from tests.support.doc_examples.checks import page_problems
-from tests.support.doc_examples.data import EmbedderExample, embedders_in
+from tests.support.doc_examples.data import EmbedderExample, embedders_in, manifests_in
 from tests.support.doc_examples.extras import extra_problems
 from tests.support.doc_examples.pages import Page, all_pages, read_page
 
@@ -97,6 +99,36 @@ def test_the_examples_of_embedders_cover_all_kinds(tmp_path: Path) -> None:
         kinds.add(found.provider.kind)
     assert kinds == set(Kind) - {Kind.ANTHROPIC}
     assert sum(example.providers is None for example in remote) == 1
+
+
+LANGUAGE_MODELS = [
+    example
+    for example in manifests_in(read_page(REPOSITORY / "docs" / "models.md").blocks())
+    if example.providers is not None
+]
+
+
+@pytest.mark.parametrize("example", LANGUAGE_MODELS, ids=lambda one: one.manifest.ask.provider)
+async def test_an_example_of_a_language_model_is_complete(
+    example: EmbedderExample, tmp_path: Path
+) -> None:
+    providers = Providers.of(example.settings_in(tmp_path))
+    models = LanguageModels(providers, lambda _, n: TextRate(n))
+    models.check(example.manifest)
+    name = example.manifest.ask.provider
+    assert name is not None
+    assert models.named(name).model.name == name
+    await models.close()
+
+
+def test_the_examples_of_language_models_cover_all_kinds(tmp_path: Path) -> None:
+    assert len(LANGUAGE_MODELS) == 5
+    kinds = {
+        found.provider.kind
+        for one in LANGUAGE_MODELS
+        if (found := Providers.of(one.settings_in(tmp_path)).find(one.manifest.ask.provider or ""))
+    }
+    assert kinds == HAS_LANGUAGE_MODELS
 
 
 def block(language: str, *lines: str) -> str:

@@ -12,6 +12,8 @@ import pytest
 from latent_cli.exits import FAILED, FOUND, USAGE
 from latent_cli.main import run
 from latent_core.models.providers.entry import Kind
+from tests.support.servers.llm_answers import reading
+from tests.support.servers.llm_server import LanguageModelServer
 from tests.support.servers.provider_server import MODEL, ProviderServer
 
 KEY = "sk-never-to-be-shown"
@@ -68,7 +70,7 @@ async def test_what_should_be_changed_is_a_warning_and_exit_4(
     ("name", "code", "expected"),
     [
         ("wrok/m", USAGE, "did you mean 'work/m'"),
-        ("mind/claude", USAGE, "language models only"),
+        ("mind/claude", FAILED, "needs a key: set key_file of the provider 'mind'"),
         ("work/m", FAILED, "refuses connections"),
     ],
 )
@@ -84,6 +86,35 @@ async def test_what_cannot_be_tested_ends_with_its_reason(
     out, err = capsys.readouterr()
     assert expected in err
     assert KEY not in f"{out}{err}"
+
+
+async def test_a_language_model_is_measured_and_its_entry_compared(
+    write: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with LanguageModelServer(key=KEY, answer=reading) as server:
+        entry = f"kind: openai, base_url: '{server.base_url}', input_price: 2, output_price: 8"
+        write(f"{entry}, reads: [images, pdf]")
+        assert await called("work/m", "--language-model") == 0
+        out, err = capsys.readouterr()
+        for words in ("a language model", "enforced", "PDFs", "2 read, 8 written", "cost"):
+            assert words in out
+        assert (err, "not read" in out, KEY in out) == ("", False, False)
+        write(entry)
+        assert await called("work/m", "--language-model", "--json") == FOUND
+    answer = orjson.loads(capsys.readouterr().out)
+    assert (answer["json_schema"], answer["reads_pdf"]) == ("enforced", True)
+    assert "set reads: [images, pdf]" in answer["warnings"][0]
+    assert "not read" not in str(answer)
+
+
+async def test_a_provider_with_language_models_only_needs_no_option(
+    write: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with LanguageModelServer(key=KEY, answer=reading) as server:
+        write(f"kind: anthropic, base_url: '{server.base_url}'")
+        assert await called("work/claude", "--json") == 0
+        assert {seen.path for seen in server.seen} == {"/v1/messages"}
+    assert orjson.loads(capsys.readouterr().out)["input_price"] is None
 
 
 async def test_a_local_model_is_measured_without_any_server(

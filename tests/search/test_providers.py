@@ -14,7 +14,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Manifest, SearchMode
+from latent_core.domain.manifest.model import Manifest, ModelBlock, SearchMode
 from latent_core.models.providers.entry import Kind
 from latent_core.wire.search import SearchRequest
 from tests.support.harness.installation import Installation, eventually
@@ -87,6 +87,28 @@ async def test_what_cannot_be_created_is_refused_by_name(client: AsyncClient) ->
         with pytest.raises(error, match=words):
             await client.create(Manifest(id="refused", name="Refused", embedder=embedder))
     await client.create(Manifest(id="later", name="Later", embedder="away/m", dims=8))
+
+
+async def test_a_language_model_that_is_not_there_is_refused_when_a_manifest_names_it(
+    client: AsyncClient,
+) -> None:
+    for provider, words in (
+        ("wrok/m", r"ask\.provider: .* did you mean 'work/m'"),
+        ("work/m", r"ask\.provider: .* kind cohere, which has no language models"),
+        (None, r"ask\.provider names no language model"),
+    ):
+        asking = {"enabled": True, "provider": provider}
+        with pytest.raises(Invalid, match=words):
+            await client.create(Manifest(id="asking", name="Asking", ask=ModelBlock(**asking)))
+        described = await client.describe("papers")
+        changed = Manifest.model_validate({**described.manifest, "ask": asking})
+        with pytest.raises(Invalid, match=words):
+            await client.update(changed, if_match=described.etag)
+    unchanged = await client.describe("papers")
+    assert (unchanged.etag, "asking" in {c.id for c in await client.containers()}) == (
+        described.etag,
+        False,
+    )
 
 
 async def test_a_container_without_documents_is_silent_in_a_search_of_all(

@@ -3,13 +3,44 @@
 from __future__ import annotations
 
 from latent_cli.output import answers, notes, safe, table
-from latent_core.wire.models import ModelTest, WindowBasis
+from latent_core.wire.models import LanguageModelTest, ModelTest, WindowBasis
 
 
 def show_model_test(measured: ModelTest) -> None:
     answers().print(table(("", ""), _rows(measured)))
     for warning in measured.warnings:
         notes().print(safe(f"warning: {warning}"))
+
+
+def show_language_model_test(measured: LanguageModelTest) -> None:
+    answers().print(table(("", ""), _rows_of_language(measured)))
+    for warning in measured.warnings:
+        notes().print(safe(f"warning: {warning}"))
+
+
+def _rows_of_language(measured: LanguageModelTest) -> list[tuple[str, str]]:
+    first, cost = measured.first_part_ms, measured.cost
+    prices = measured.input_price, measured.output_price
+    rows = [
+        ("model", f"{measured.model}, a language model"),
+        ("latency", f"{measured.latency_p50_ms:g} ms (p50 of a short answer)"),
+        ("streams", "no" if first is None else f"yes, from {first:g} ms"),
+        ("JSON schema", measured.json_schema.value),
+        ("images", "read" if measured.reads_images else "not read"),
+        ("PDFs", "read" if measured.reads_pdf else "not read"),
+        (
+            "price",
+            "unknown"
+            if prices == (None, None)
+            else f"{prices[0] or 0:g} read, {prices[1] or 0:g} written, per million tokens",
+        ),
+        (
+            "this test",
+            f"{measured.tokens_read:,} tokens read, {measured.tokens_written:,} written"
+            + ("" if cost is None else f", cost {cost:g}"),
+        ),
+    ]
+    return [(name, safe(value)) for name, value in rows]
 
 
 def _rows(measured: ModelTest) -> list[tuple[str, str]]:

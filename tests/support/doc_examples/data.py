@@ -132,6 +132,11 @@ class EmbedderExample:
 
 def embedders_in(blocks: Iterable[Example]) -> Iterator[EmbedderExample]:
     """Manifests with a model of a provider that follow settings or a file of providers."""
+    return (one for one in manifests_in(blocks) if "/" in one.manifest.embedder)
+
+
+def manifests_in(blocks: Iterable[Example]) -> Iterator[EmbedderExample]:
+    """All manifests that follow settings or a file of providers."""
     settings: Settings | None = None
     providers: str | None = None
     for block in blocks:
@@ -140,9 +145,7 @@ def embedders_in(blocks: Iterable[Example]) -> Iterator[EmbedderExample]:
         elif block.language == "yaml" and is_providers(block.text):
             settings, providers = Settings(_env_file=None), block.text
         elif block.language == "yaml" and settings is not None:
-            manifest = read_manifest(block.text)
-            if "/" in manifest.embedder:
-                yield EmbedderExample(manifest, settings, providers)
+            yield EmbedderExample(read_manifest(block.text), settings, providers)
 
 
 def is_providers(text: str) -> bool:

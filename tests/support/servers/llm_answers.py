@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import orjson
 
+from tests.support.servers.llm_dialects import SeenRequest
+
 Schema = Mapping[str, Any]
 _SENTENCE: Final = re.compile(r"[^.!?\n]+[.!?]?")
 _FORMATS: Final = {
@@ -24,6 +26,13 @@ def extractive(schema: Schema | None, text: str) -> str:
     if schema is None:
         return " ".join(next(sentences) for _ in range(2))
     return orjson.dumps(_instance(schema, schema, sentences)).decode()
+
+
+def reading(seen: SeenRequest) -> str:
+    """Of a model that sees the pictures of a test, and keeps its schema."""
+    if seen.schema is not None:
+        return extractive(seen.schema, seen.text)
+    return "Red." if seen.images else "It is 7431." if seen.pdfs else "hello"
 
 
 def _sentences(text: str) -> Iterator[str]:

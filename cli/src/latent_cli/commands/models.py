@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from latent_cli.exits import FOUND
-from latent_cli.model_test_output import show_model_test
+from latent_cli.model_test_output import show_language_model_test, show_model_test
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, moment, notes, safe, size, table
 from latent_cli.progress import ModelBar
@@ -26,7 +26,7 @@ from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import HALF_PRECISION, InstalledModel, given_prompts
 from latent_core.settings import Settings, load_settings
-from latent_core.wire.models import ModelTest
+from latent_core.wire.models import LanguageModelTest, ModelTest
 
 app = command_app()
 
@@ -37,7 +37,7 @@ Name = Annotated[
 
 @app.callback()
 def models() -> None:
-    """Install models of a hub on this machine, and test embedders before anything is ingested."""
+    """Install models of a hub on this machine, and test models before a container uses them."""
 
 
 @app.command()
@@ -247,16 +247,31 @@ def measure(
             help="As in a manifest: local, <provider>/<model> or an installed model.",
         ),
     ],
+    language_model: Annotated[
+        bool,
+        typer.Option(
+            "--language-model", help="It writes: a model for summaries, extraction or questions."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure an embedder: dims, window, latency, speed, limits, price, and whether it cuts long texts.
+    """Measure an embedder, or a language model, before a container uses it.
 
-    It sends some short texts and, unless the server reports its window, texts of up to 8192 words. It runs on this
-    machine with this machine's settings. Exit 4 if something should be changed before anything is ingested.
+    An embedder: dims, window, latency, speed, limits, price, and whether it cuts long texts. It sends some short texts
+    and, unless the server reports its window, texts of up to 8192 words. A language model: latency, streams, price, and
+    whether it keeps JSON schemas and reads images and PDFs; it sends a few short requests. Both run on this machine with
+    this machine's settings. Exit 4 if something should be changed first.
     """
-    measured = asyncio.run(_measured(load_settings(), model))
+    settings = load_settings()
+    measured: ModelTest | LanguageModelTest
+    if language_model or _writes_only(settings, model):
+        measured = asyncio.run(_measured_language_model(settings, model))
+    else:
+        measured = asyncio.run(_measured(settings, model))
     if as_json:
         emit(measured)
+    elif isinstance(measured, LanguageModelTest):
+        show_language_model_test(measured)
     else:
         show_model_test(measured)
     if measured.warnings:
@@ -360,6 +375,22 @@ def _row(model: InstalledModel) -> tuple[object, ...]:
         moment(model.added_at),
         model.hub_id if model.partner is None else f"{model.hub_id} with {model.partner.hub_id}",
     )
+
+
+def _writes_only(settings: Settings, name: str) -> bool:
+    """Whether the provider has language models only."""
+    from latent_core.models.providers.entry import Kind
+    from latent_core.models.providers.registry import Providers
+
+    found = Providers.of(settings).find(name)
+    return found is not None and found.provider.kind is Kind.ANTHROPIC
+
+
+async def _measured_language_model(settings: Settings, name: str) -> LanguageModelTest:
+    from latent_core.models.llm.measure import measure_language_model
+    from latent_core.models.providers.registry import Providers
+
+    return await measure_language_model(name, Providers.of(settings).language_model(name))
 
 
 async def _measured(settings: Settings, name: str) -> ModelTest:

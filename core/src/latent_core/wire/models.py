@@ -55,6 +55,42 @@ class ModelTest(BaseModel):
     """What should be changed before anything is ingested."""
 
 
+class SchemaSupport(StrEnum):
+    """What a server does with the JSON schema of an answer."""
+
+    ENFORCED = "enforced"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+class LanguageModelTest(BaseModel):
+    """Measurements of one language model."""
+
+    model: str
+    kind: str
+    """Of its provider."""
+    latency_p50_ms: float
+    """Of a whole short answer."""
+    first_part_ms: float | None
+    """Until a streamed answer begins; None if the server does not stream."""
+    json_schema: SchemaSupport
+    reads_images: bool
+    """Whether it named the colour of a picture."""
+    reads_pdf: bool
+    """Whether it named the number on a page."""
+    input_price: float | None
+    """Of a million tokens that it reads; None is unknown."""
+    output_price: float | None
+    """Of a million tokens that it writes."""
+    tokens_read: int
+    """By the test itself, as the server counts them."""
+    tokens_written: int
+    cost: float | None
+    """Of the test itself."""
+    warnings: list[str] = []
+    """What should be changed before a container permits it."""
+
+
 class ModelUse(BaseModel):
     """A container with an embedding space of a model."""
 
