@@ -15,7 +15,7 @@ from latent_core.wire.refresh import SpaceState
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
 from tests.support.servers.model_hub import Fault, ModelHub
-from tests.support.tiny_model import tiny_pictures, tiny_repository
+from tests.support.tiny_model import tiny_half, tiny_pictures, tiny_repository
 
 ID: Final = "acme/Tiny-Embed"
 NAME: Final = "tiny-embed"
@@ -110,6 +110,21 @@ def test_a_pair_of_two_repositories_is_added_listed_exported_imported_and_remove
     imported = latent("models", "import", exported["file"], "--json").json["model"]
     assert imported["version"] == added["version"]
     assert latent("models", "remove", NAME).out == f"removed {added['reference']}\n"
+
+
+def test_the_list_and_the_answer_say_whether_half_precision_counts_as_fp32(
+    latent: Latent, hub: ModelHub
+) -> None:
+    hub.publish(ID, {**tiny_repository(), "onnx/model_fp16.onnx": tiny_half()})
+    alone = latent("models", "add", ID, "--precision", "fp16")
+    assert "a version of their own, unless the fp32 weights are added, too" in alone.out
+    assert latent("models", "add", ID).code == 0
+    assert "fp16 as fp32" in latent("models", "list").out
+    half, full = sorted(
+        latent("models", "list", "--json").json["models"], key=lambda model: model["precision"]
+    )
+    assert (half["counts_as_fp32"], full["counts_as_fp32"]) == (True, False)
+    assert "vectors" not in half
 
 
 def test_a_damaged_file_is_named_with_the_command_that_mends_it(

@@ -6,7 +6,7 @@ The model of pictures sees one thing, the mean colour: red is near the word lamp
 from __future__ import annotations
 
 import json
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,22 @@ def tiny_repository(seed: int = 7) -> dict[str, bytes]:
         "pytorch_model.bin": b"pickle",
         "modeling_tiny.py": b"raise SystemExit",
     }
+
+
+def looked_up(table: NDArray[Any]) -> bytes:
+    """The graph of another table, in its precision."""
+    graph = Graph("table")
+    for name in ("input_ids", "attention_mask"):
+        graph.input(name, ElementType.INT64, ["texts", "tokens"])
+    graph.node("Gather", [graph.constant("table", table), "input_ids"], "rows")
+    graph.node("Cast", ["rows"], "last_hidden_state", to=ElementType.FLOAT.value)
+    graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
+    return graph.model()
+
+
+def tiny_half(seed: int = 7) -> bytes:
+    """The graph of ``tiny_repository`` in fp16."""
+    return looked_up(table_of(seed).astype(np.float16))
 
 
 def colour_vectors(seed: int = 7) -> NDArray[np.float32]:

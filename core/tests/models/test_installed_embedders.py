@@ -21,7 +21,9 @@ from latent_core.domain.manifest.model import (
     is_local,
     reads_images,
 )
+from latent_core.models.embedding.folder_model import from_folder
 from latent_core.models.embedding.installed import InstalledEmbedders, vectors_of
+from latent_core.models.embedding.local import LocalEmbedder
 from latent_core.models.embedding.onnx_format import ElementType, Graph
 from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.onnx.files import picture_files_needed
@@ -30,7 +32,15 @@ from latent_core.models.store.add import Adder, AddLimits, FolderReader
 from latent_core.models.store.archive import export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import E5_PROMPTS, HubFile, InstalledModel, Partner
+from latent_core.models.store.record import (
+    E5_PROMPTS,
+    VERSION,
+    HubFile,
+    InstalledModel,
+    Partner,
+    add_command,
+    suffix_of,
+)
 from latent_core.settings import Settings
 from tests.support.colours import picture
 from tests.support.servers.model_hub import ModelHub
@@ -38,6 +48,7 @@ from tests.support.tiny_model import (
     DIMS,
     SIDE,
     colour_vectors,
+    looked_up,
     table_of,
     tiny_pictures,
     tiny_repository,
@@ -507,6 +518,35 @@ class TestPair:
         with pytest.raises(Invalid, match=f"latent models add .* --with {PICTURES}"):
             embedders.model_of(manifest(embedder="tiny-pictures"))
 
+    async def test_a_folder_of_ones_own_is_a_pair_with_a_folder_of_pictures_in_it(
+        self, tmp_path: Path
+    ) -> None:
+        files = tiny_repository() | {f"vision/{n}": own for n, own in tiny_pictures().items()}
+        for name, content in files.items():
+            (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "own" / name).write_bytes(content)
+        local = from_folder(f"local:{tmp_path / 'own'}")
+        assert local.model.reads_images
+        assert local.model.version.endswith("+images")
+        embedder = LocalEmbedder(local, threads=1)
+        (word,), (seen,) = (
+            await embedder.embed_documents(["lamp"]),
+            await embedder.embed_images([picture("red")]),
+        )
+        await embedder.close()
+        assert float(word @ seen) >= 0.999
+        before = local.model.version
+        (tmp_path / "own" / "vision" / "onnx" / "model.onnx").write_bytes(
+            tiny_pictures(seed=8)["onnx/model.onnx"]
+        )
+        assert from_folder(f"local:{tmp_path / 'own'}").model.version != before
+
+    def test_a_pair_with_given_prompts_and_precision_is_mended_by_one_command(self) -> None:
+        version = f"{ID}@0123456789ab+int8{suffix_of(E5_PROMPTS)}+images.ba9876543210"
+        command = f"latent models add {ID}@0123456789ab --with <hub id of the picture model>"
+        assert VERSION.fullmatch(version)
+        assert add_command(version).startswith(f"{command}@ba9876543210 --precision int8 --query")
+
     def test_a_missing_pair_of_known_repositories_is_mended_by_one_command(
         self, embedders: EmbedderRegistry
     ) -> None:
@@ -689,13 +729,3 @@ def in_two_precisions(noise: float) -> dict[str, bytes]:
 def wiggle(noise: float) -> NDArray[np.float32]:
     shape = table_of(7).shape
     return np.random.default_rng(3).normal(0, noise, shape).astype(np.float32)
-
-
-def looked_up(table: NDArray[Any]) -> bytes:
-    graph = Graph("table")
-    for name in ("input_ids", "attention_mask"):
-        graph.input(name, ElementType.INT64, ["texts", "tokens"])
-    graph.node("Gather", [graph.constant("table", table), "input_ids"], "rows")
-    graph.node("Cast", ["rows"], "last_hidden_state", to=ElementType.FLOAT.value)
-    graph.output("last_hidden_state", ElementType.FLOAT, ["texts", "tokens", DIMS])
-    return graph.model()

@@ -370,7 +370,7 @@ def _row(model: InstalledModel) -> tuple[object, ...]:
         model.kind,
         model.dims,
         model.window,
-        model.precision,
+        f"{model.precision} as fp32" if model.counts_as_fp32 else model.precision,
         size(model.size),
         moment(model.added_at),
         model.hub_id if model.partner is None else f"{model.hub_id} with {model.partner.hub_id}",

@@ -95,11 +95,12 @@ class Reference:
     @classmethod
     def of_record(cls, vectors: ReferenceVectors, remedy: str) -> Reference | None:
         """None if they are of the texts of another release."""
-        if vectors.probes != PROBES:
+        width = vectors.width
+        if vectors.probes != PROBES or width is None:
             return None
         how = f"It was added with {vectors.runtime}, and {runtime()} runs it here. {remedy}"
-        picture = _rows(vectors.picture, vectors.width) if vectors.picture else None
-        return cls(_rows(vectors.texts, vectors.width), picture, how)
+        picture = _rows(vectors.picture, width) if vectors.picture else None
+        return cls(_rows(vectors.texts, width), picture, how)
 
 
 def reference_vectors(texts: Matrix, picture: Matrix | None) -> ReferenceVectors:

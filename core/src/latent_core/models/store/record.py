@@ -176,12 +176,14 @@ class ReferenceVectors(BaseModel):
         if self.probes != other.probes or len(self.texts) != len(other.texts) or not same_picture:
             return False
         pairs = [(self.texts, other.texts), (self.picture or "", other.picture or "")]
-        return all(_lowest_cosine(one, two, self.width) >= SAME for one, two in pairs if one)
+        width = self.width or 1
+        return all(_lowest_cosine(one, two, width) >= SAME for one, two in pairs if one)
 
     @property
-    def width(self) -> int:
-        """Dimensions of a vector."""
-        return len(_read(self.texts)) // TEXTS_OF_PROBES.get(self.probes, 1)
+    def width(self) -> int | None:
+        """Dimensions of a vector; None if another release chose the texts."""
+        texts = TEXTS_OF_PROBES.get(self.probes)
+        return None if texts is None else len(_read(self.texts)) // texts
 
 
 class Partner(BaseModel):
@@ -236,7 +238,7 @@ class InstalledModel(BaseModel):
             raise ValueError(f"a pair has files below {PICTURES_FOLDER}, and no other model has")
         if self.counts_as_fp32 and (self.precision not in HALF_PRECISION or self.vectors is None):
             raise ValueError(f"{self.precision} without vectors does not count as fp32")
-        if self.vectors is not None and self.vectors.width != self.dims:
+        if self.vectors is not None and self.vectors.width not in (None, self.dims):
             raise ValueError(f"its vectors have {self.vectors.width} dimensions")
         return self
 
@@ -306,17 +308,13 @@ def half_versions(version: str) -> list[str]:
 def add_command(version: str) -> str:
     """The command that installs the model of a version such as ``acme/tiny@0123456789ab+int8``."""
     model, _, partner = base_version(version).partition(WITH_PARTNER)
-    command = _add_command(model)
-    if not partner:
-        return command
-    hub_id = PAIRS.get(model.partition("@")[0], "<hub id of the picture model>")
-    return f"{command} --with {hub_id}@{partner}"
-
-
-def _add_command(version: str) -> str:
-    base, _, digest = version.partition(WITH_PROMPTS)
+    base, _, digest = model.partition(WITH_PROMPTS)
     source, plus, precision = base.partition("+")
-    command = f"latent models add {source}" + (f" --precision {precision}" if plus else "")
+    command = f"latent models add {source}"
+    if partner:
+        pictures = PAIRS.get(source.partition("@")[0], "<hub id of the picture model>")
+        command += f" --with {pictures}@{partner}"
+    command += f" --precision {precision}" if plus else ""
     if not digest:
         return command
     if suffix_of(E5_PROMPTS) == WITH_PROMPTS + digest:
