@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from latent_core.db import containers
@@ -12,12 +12,25 @@ from latent_core.db.connection import Connection
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.queue import clock
+from latent_core.queue.claim import claim
 from latent_core.queue.context import JobContext
 from latent_core.queue.enqueue import enqueue
 from latent_core.queue.finish import finish
 from latent_core.queue.lease import HeldClaim
+from latent_core.stack import Stack
+from latent_workers.deps import Deps
 from latent_workers.ingest.generated import GeneratedText, append_generated
-from tests.support.harness.worker_harness import CONTAINER, LEASE_SECONDS, WorkerHarness
+from tests.support.harness.worker_harness import CONTAINER, LEASE_SECONDS
+
+
+class AppendHarness(Protocol):
+    """Stores with the container ``CONTAINER``, and what a worker works with."""
+
+    deps: Deps
+
+    @property
+    def stack(self) -> Stack: ...
+
 
 NOW: Final = datetime(2026, 11, 24, tzinfo=UTC)
 
@@ -26,11 +39,13 @@ def by(kind: GeneratedKind, model: str = "lab/reader", prompt: str = "1") -> Gen
     return GeneratedBy(kind=kind, model=model, prompt_version=prompt, created_at=NOW)
 
 
-async def job_of(harness: WorkerHarness, doc_id: UUID) -> JobContext:
+async def job_of(harness: AppendHarness, doc_id: UUID) -> JobContext:
     """A running job of any kind: what it appends does not depend on its kind."""
     async with harness.stack.db.transaction() as conn:
         await enqueue(conn, NewJob(JobKind.RENDER, CONTAINER, doc_id, priority=1000))
-    job = await harness.claim(JobKind.RENDER)
+    job = await claim(
+        harness.stack.db, worker="w", lease_seconds=LEASE_SECONDS, kinds=(JobKind.RENDER,)
+    )
     assert job is not None
     held = HeldClaim(job, lease_seconds=LEASE_SECONDS, since=clock.now())
     return JobContext(harness.stack.db, held)
@@ -45,7 +60,7 @@ async def end(ctx: JobContext) -> None:
 
 async def append_as(
     ctx: JobContext,
-    harness: WorkerHarness,
+    harness: AppendHarness,
     doc_id: UUID,
     texts: Sequence[GeneratedText],
     *,
@@ -64,7 +79,7 @@ async def append_as(
 
 
 async def generate(
-    harness: WorkerHarness,
+    harness: AppendHarness,
     doc_id: UUID,
     texts: Sequence[GeneratedText],
     **more: Any,

@@ -20,6 +20,7 @@ from latent_core.db.connection import Connection, Database
 from latent_core.db.containers import Container, Space
 from latent_core.db.documents import chunks
 from latent_core.db.documents.documents import SourceInfo
+from latent_core.db.spaces import refresh_sources, space_points
 from latent_core.doctor.examine import Doctor
 from latent_core.doctor.repair import Repairer
 from latent_core.domain.errors import (
@@ -57,8 +58,11 @@ from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_core.wire.refresh import RefreshPayload, RefreshRequest
 from latent_workers.deps import Deps
+from latent_workers.ingest import generated as generated_module
+from latent_workers.ingest.generated import GeneratedText
 from latent_workers.jobs import corpus, ingest
 from latent_workers.refresh.fill import SpaceFill
+from tests.support.harness.generated import generate
 from tests.support.harness.worker_harness import (
     CONTAINER,
     LEASE_SECONDS,
@@ -470,6 +474,101 @@ async def test_what_comes_and_goes_while_a_space_is_built_is_right_in_both(
     assert await harness.nearest("another text yq9999") == found["zx0004"]
     await harness.rollback()
     assert await harness.nearest("another text yq9999") == found["zx0004"]
+
+
+async def test_a_refresh_embeds_generated_chunks_as_any_chunk(harness: RefreshHarness) -> None:
+    found = await harness.stock(3)
+    doc = found["zx0001"]
+    await generate(harness, doc, [GeneratedText(text_of(77), 1)])
+    assert await harness.nearest(text_of(77)) == doc
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work() == []
+    container = await harness.container()
+    assert container.space.embedder == "openai/new"
+    assert await harness.lacking(container.space) == 0
+    assert await harness.nearest(text_of(77)) == doc
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["dual-written", "not-dual-written"])
+async def test_what_is_appended_while_a_space_is_built_is_right_in_both(
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """After the refresh has read the document's texts, and again after it has recorded the document."""
+    found = await harness.stock(3)
+    doc = found["zx0001"]
+    await generate(harness, doc, [GeneratedText(text_of(70), 1), GeneratedText(text_of(71), 2)])
+    plain, times = space_points.still_live, []
+
+    async def append_first(*given: Any, **more: Any) -> Any:
+        times.append(len(times))
+        if len(times) <= 2:
+            texts = [GeneratedText(text_of(80 + len(times)), 1)]
+            await generate(harness, doc, texts, pages=[1])
+        return await plain(*given, **more)
+
+    async def nothing(*_: Any) -> dict[int, list[int]]:
+        return {}
+
+    monkeypatch.setattr(space_points, "still_live", append_first)
+    if not beside:
+        monkeypatch.setattr(generated_module, "stage_dual_write", nothing)
+    old = (await harness.container()).space
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    container = await harness.container()
+    assert container.space.embedder == "openai/new"
+    assert len(times) > 1
+    for _ in range(2):
+        await sql(
+            harness.stack.db,
+            "UPDATE jobs SET run_at = now(), finished_at = finished_at - interval '1 hour'",
+        )
+        assert await harness.work(JobKind.PURGE) == []
+    for space in (old, container.space):
+        assert await harness.lacking(space) == 0
+    assert await harness.nearest(text_of(82)) == doc
+
+
+async def test_points_of_a_chunk_that_is_replaced_before_the_refresh_writes_them_are_purged(
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doc = (await harness.stock(2))["zx0001"]
+    await generate(harness, doc, [GeneratedText(text_of(70), 1)])
+    plain = refresh_sources.texts
+
+    async def replaced_after(*given: Any, **more: Any) -> Any:
+        read = await plain(*given, **more)
+        monkeypatch.setattr(refresh_sources, "texts", plain)
+        await generate(harness, doc, [GeneratedText(text_of(71), 1)])
+        for _ in range(2):
+            await sql(harness.stack.db, DUE)
+            assert await harness.work(JobKind.PURGE) == []
+        return read
+
+    monkeypatch.setattr(refresh_sources, "texts", replaced_after)
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work(JobKind.REFRESH) == []
+    assert await harness.work(JobKind.PURGE) == []
+    assert await harness.lacking((await harness.container()).space) == 0
+
+
+async def test_a_way_back_that_lacks_a_generated_chunk_is_refused_until_it_is_made_up_for(
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> dict[int, list[int]]:
+        return {}
+
+    doc = (await harness.stock(2))["zx0001"]
+    await harness.begin(strategy="parallel", to=to("openai/new"))
+    assert await harness.work() == []
+    with monkeypatch.context() as patch:
+        patch.setattr(generated_module, "stage_dual_write", nothing)
+        await generate(harness, doc, [GeneratedText(text_of(70), 1)])
+    with pytest.raises(Conflict, match="rollback|refresh"):
+        await harness.rollback()
+    await generate(harness, doc, [GeneratedText(text_of(71), 1)])
+    with pytest.raises(Conflict, match="rollback|refresh"):
+        await harness.rollback()
 
 
 async def test_an_ingest_that_a_switch_overtakes_is_made_again_for_the_space_that_is_live(

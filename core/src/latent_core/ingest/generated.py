@@ -152,6 +152,8 @@ async def _insert(conn: Connection, staged: StagedTexts, live_in: int | None) ->
 async def _note_spaces(conn: Connection, staged: StagedTexts, live_in: int | None) -> None:
     """In other collections the points are counted, or the document counts as not embedded there."""
     scope = staged.scope
+    if live_in is not None:
+        await space_points.reopen(conn, scope.doc_id, live_in)
     for collection_id in await space_points.collections_of(conn, scope.doc_id, scope.generation):
         if collection_id != live_in and collection_id not in staged.written:
             await space_points.unrecord(conn, collection_id, {scope.doc_id})

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Final
 from uuid import UUID
 
@@ -18,15 +19,15 @@ import numpy as np
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Space
-from latent_core.db.documents import chunks
+from latent_core.db.documents import chunks, generated_chunks
 from latent_core.db.spaces import refresh_sources, space_points
 from latent_core.db.spaces.refresh_sources import StoredText
 from latent_core.db.spaces.space_points import FIRST, LiveDocument
 from latent_core.domain.errors import NotFound, Unavailable
 from latent_core.domain.findings import RefusedInputs
-from latent_core.domain.ids import PointId, point_id
+from latent_core.domain.ids import ChunkId, PointId, point_id
 from latent_core.domain.vector_types import Matrix, Vector
-from latent_core.ingest.delete import enqueue_purges
+from latent_core.ingest.delete import ChunkPoints, enqueue_point_purges, enqueue_purges
 from latent_core.ingest.stage import stage_points
 from latent_core.models.embedding.drift import ForwardMap
 from latent_core.models.embedding.picture import Piece
@@ -177,12 +178,17 @@ class SpaceFill:
 
     async def _write(self, batch: Sequence[LiveDocument]) -> None:
         counts: dict[int, int] = {}
+        read: list[ChunkPoints] = []
         after = -1
         while rows := await self._texts(batch, after):
             after = rows[-1].chunk_no
-            counts |= await self._points(rows)
+            written = await self._points(rows)
+            counts |= written
+            read += [
+                ChunkPoints(r.doc_id, r.generation, r.id, max(1, written[r.chunk_no])) for r in rows
+            ]
         failpoint("refresh.before_record")
-        await self.ctx.transact(lambda conn: self._record(conn, batch, counts))
+        await self.ctx.transact(lambda conn: self._record(conn, batch, counts, read))
         failpoint("refresh.after_record")
 
     async def _texts(self, batch: Sequence[LiveDocument], after: int) -> list[StoredText]:
@@ -322,25 +328,31 @@ class SpaceFill:
         failpoint("refresh.after_vectors")
 
     async def _record(
-        self, conn: Connection, batch: Sequence[LiveDocument], counts: dict[int, int]
+        self,
+        conn: Connection,
+        batch: Sequence[LiveDocument],
+        counts: dict[int, int],
+        read: Sequence[ChunkPoints],
     ) -> None:
-        """Record the stored points; documents that were replaced or deleted in the meantime have left orphaned
-        points."""
+        """Record the stored points; documents that were replaced or deleted in the meantime have left orphaned points,
+        and so have generated chunks. A document that has got more of these is written once more."""
         job = self.ctx.job
         await hold(conn, job)
         if await containers.hold(conn, self.space.container_id) is None:
             raise NotFound(f"container '{self.space.container_id}' was deleted in the meantime")
         live = await space_points.still_live(conn, batch)
+        changed = await space_points.with_other_chunks(conn, batch, counts)
         await space_points.record(
             conn,
             self.space.collection_id,
-            [(one.id, one.generation) for one in batch if one.id in live],
+            [(one.id, one.generation) for one in batch if one.id in live - changed],
             job_id=job.id,
             mapped=self.mapping is not None and self.mapping.map is not None,
         )
         await space_points.count_points(
             conn, self.space.container_id, self.space.collection_id, counts
         )
+        await self._purge_removed(conn, [one for one in read if one.doc_id in live])
         gone = [(one.id, one.generation) for one in batch if one.id not in live]
         if gone:
             await enqueue_purges(
@@ -350,6 +362,21 @@ class SpaceFill:
                 principal=job.principal,
                 lease_seconds=self.deps.settings.lease_seconds,
                 twice=False,
+            )
+
+    async def _purge_removed(self, conn: Connection, read: Sequence[ChunkPoints]) -> None:
+        """Purge the points of chunks that were replaced after their texts were read."""
+        kept = await generated_chunks.existing(
+            conn, self.space.container_id, [ChunkId(one.chunk) for one in read]
+        )
+        removed = [one for one in read if one.chunk not in kept]
+        for _, own in groupby(removed, key=lambda one: one.doc_id):
+            await enqueue_point_purges(
+                conn,
+                self.space.container_id,
+                list(own),
+                principal=self.ctx.job.principal,
+                lease_seconds=self.deps.settings.lease_seconds,
             )
 
     async def _lacking(self) -> set[UUID]:

@@ -90,6 +90,21 @@ COLLECTIONS_OF: Final = """
 SELECT collection_id FROM embedded WHERE doc_id = %(doc_id)s AND generation = %(generation)s ORDER BY collection_id
 """
 
+# A refresh that is not over writes the document once more.
+REOPEN: Final = """
+UPDATE embedded e SET job_id = NULL
+WHERE e.doc_id = %(doc_id)s AND e.collection_id = %(collection_id)s
+  AND EXISTS (SELECT 1 FROM jobs j WHERE j.id = e.job_id AND j.state IN ('queued', 'running'))
+"""
+
+# Only generated chunks come and go while their generation is live.
+WITH_OTHERS: Final = """
+SELECT DISTINCT w.id
+FROM unnest(%(ids)s::uuid[], %(generations)s::integer[]) AS w (id, generation)
+JOIN chunks c ON c.doc_id = w.id AND c.generation = w.generation
+WHERE c.chunk_no <> ALL(%(chunk_nos)s::bigint[])
+"""
+
 COUNT_POINTS: Final = """
 INSERT INTO point_counts (container_id, chunk_no, collection_id, windows)
 SELECT c.container_id, c.chunk_no, %(collection_id)s, w.windows
@@ -222,6 +237,23 @@ async def collections_of(conn: Connection, doc_id: UUID, generation: int) -> lis
     """The collections that are recorded to hold this generation."""
     cursor = await conn.execute(COLLECTIONS_OF, {"doc_id": doc_id, "generation": generation})
     return [row["collection_id"] for row in await cursor.fetchall()]
+
+
+async def reopen(conn: Connection, doc_id: UUID, collection_id: int) -> None:
+    """A refresh that writes this collection must write the document again."""
+    await conn.execute(REOPEN, {"doc_id": doc_id, "collection_id": collection_id})
+
+
+async def with_other_chunks(
+    conn: Connection, documents: Sequence[LiveDocument], chunk_nos: Iterable[int]
+) -> set[UUID]:
+    """Those of the documents that have chunks besides these."""
+    values = {
+        "ids": [d.id for d in documents],
+        "generations": [d.generation for d in documents],
+        "chunk_nos": list(chunk_nos),
+    }
+    return {row["id"] for row in await (await conn.execute(WITH_OTHERS, values)).fetchall()}
 
 
 async def unrecord(conn: Connection, collection_id: int, doc_ids: Iterable[UUID]) -> None:
