@@ -321,7 +321,7 @@ DAMAGES: Final[dict[str, list[Case]]] = {
         (lose_vectors, "point", Remedy.REINGEST),
         (lose_vectors_of_a_record, "point", Remedy.REINGEST),
         (store_stray_points, "point", Remedy.DROP),
-        (store_a_point_too_many, "point", Remedy.REINGEST),
+        (store_a_point_too_many, "orphan_point", Remedy.DROP),
     ],
     "rows": [
         (lose_a_chunk, "document", Remedy.REINGEST),

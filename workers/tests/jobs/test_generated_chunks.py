@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import numpy as np
 import pytest
 
 from latent_core.db import containers
@@ -23,18 +24,22 @@ from latent_core.db.documents.chunk_listing import ChunkSelection
 from latent_core.db.documents.page_extractions import ExtractionMaker, NewPageExtraction
 from latent_core.db.documents.summaries import NewSummary
 from latent_core.db.transfer import archives, export_rows
-from latent_core.domain.generated import GeneratedKind
+from latent_core.doctor.repair import Repairer
+from latent_core.domain.findings import Remedy
+from latent_core.domain.generated import GeneratedGroup, GeneratedKind
+from latent_core.domain.ids import point_id
 from latent_core.domain.job import JobKind, NewJob
 from latent_core.domain.manifest.model import Manifest
-from latent_core.ingest import followups
+from latent_core.ingest import followups, generated as core_generated
 from latent_core.ingest.delete import delete_documents
 from latent_core.ingest.followups import PublishedDocument
-from latent_core.ingest.generated import PurgeTerms, drop
+from latent_core.ingest.generated import DropPayload, PurgeTerms, drop, request_drop
 from latent_core.queue import clock
 from latent_core.queue.context import JobContext
 from latent_core.queue.lease import HeldClaim
 from latent_core.search.readable import Readable
 from latent_core.transfer.requests import ImportPolicy
+from latent_core.vectors.port import Points
 from latent_core.wire.search import Hit, SearchRequest
 from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText
@@ -42,6 +47,7 @@ from tests.support.harness.generated import append_as, by, end, generate, job_of
 from tests.support.harness.transfers import export, take_in
 from tests.support.harness.worker_harness import (
     CONTAINER,
+    DIMS,
     LEASE_SECONDS,
     WorkerHarness,
     open_harness,
@@ -81,12 +87,17 @@ OPEN: Final = (
 )
 
 
-async def clean(harness: WorkerHarness) -> None:
-    """No job is open, and no store has more or less than the rows say."""
+async def clean_jobs(harness: WorkerHarness) -> None:
+    """All that is to be done, by and by."""
     await harness.settle()
     await sql(harness.stack.db, LATER)
     await harness.settle()
     assert await sql(harness.stack.db, OPEN) == []
+
+
+async def clean(harness: WorkerHarness) -> None:
+    """No job is open, and no store has more or less than the rows say."""
+    await clean_jobs(harness)
     report = await harness.examine()
     assert report.clean, report
     counts = report.containers[CONTAINER].counts
@@ -257,10 +268,12 @@ async def test_rows_of_summaries_and_pages_are_saved_counted_and_dropped_with_th
     assert newer[doc].stale == 2
 
     async with harness.stack.db.transaction() as conn:
-        dropped = await drop(conn, CONTAINER, GeneratedKind.PAGE, None, TERMS)
+        dropped = await drop(conn, CONTAINER, GeneratedGroup.EXTRACTION, None, TERMS)
         assert (dropped.documents, dropped.chunks, dropped.rows, dropped.last) == (1, 1, 2, None)
-        assert (await drop(conn, CONTAINER, GeneratedKind.SUMMARY, [other], TERMS)).documents == 0
-        assert (await drop(conn, CONTAINER, GeneratedKind.SUMMARY, [doc], TERMS)).rows == 1
+        assert (
+            await drop(conn, CONTAINER, GeneratedGroup.SUMMARIES, [other], TERMS)
+        ).documents == 0
+        assert (await drop(conn, CONTAINER, GeneratedGroup.SUMMARIES, [doc], TERMS)).rows == 1
         assert await page_extractions.of_document(conn, doc) == {}
     assert await generated(harness) == []
     assert await sql(harness.stack.db, ORIGINALS) == before
@@ -549,3 +562,82 @@ async def test_a_publication_enqueues_the_jobs_that_follow_it_of_documents_and_r
 FOLLOWING: Final = (
     "SELECT doc_id, payload, principal FROM jobs WHERE kind = 'read_image' ORDER BY id"
 )
+
+
+async def repaired(harness: WorkerHarness) -> list[tuple[str, Remedy]]:
+    """Kinds and remedies of what the doctor finds and mends."""
+    report = await harness.examine()
+    stack = harness.stack
+    repairer = Repairer(
+        stack.db, stack.vectors, stack.blobs, principal="local:you", lease_seconds=LEASE_SECONDS
+    )
+    outcomes = await repairer.repair(report)
+    assert all(one.done for one in outcomes), outcomes
+    return [(one.kind, one.repair) for one in outcomes]
+
+
+async def test_doctor_embeds_lost_vectors_of_generated_chunks_again_and_keeps_their_rows(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    await generate(harness, doc, [GeneratedText("The verifier is hashed.", 1)])
+    await clean(harness)
+    before = await sql(harness.stack.db, ORIGINALS), await generated(harness)
+    collection = (await space(harness)).collection()
+    points = await harness.stack.vectors.scroll(collection, after=None, limit=10)
+    (mine,) = [p.id for p in points if p.chunk_no == before[1][0]["chunk_no"]]
+    await harness.stack.vectors.delete_points(collection, [mine])
+
+    assert await repaired(harness) == [("point", Remedy.EMBED)]
+    await clean(harness)
+    assert (await sql(harness.stack.db, ORIGINALS), await generated(harness)) == before
+    assert mine in await harness.stack.vectors.vectors(collection, [mine])
+
+
+async def test_doctor_deletes_points_of_a_live_generation_that_no_chunk_expects(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    before = await sql(harness.stack.db, ORIGINALS)
+    orphans = Points(
+        [point_id(doc, 1, n) for n in range(2)],
+        np.eye(2, DIMS, dtype=np.float32),
+        [doc] * 2,
+        [1] * 2,
+        [100, 101],
+    )
+    await harness.stack.vectors.upsert((await space(harness)).collection(), orphans)
+    await clean_jobs(harness)
+    assert await repaired(harness) == [("orphan_point", Remedy.DROP)] * 2
+    await clean(harness)
+    assert await sql(harness.stack.db, ORIGINALS) == before
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["documents", "all"])
+async def test_a_job_drops_a_group_in_steps_and_leaves_the_other_ones(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    monkeypatch.setattr(core_generated, "DOCUMENTS_PER_DROP", 2)
+    docs = [await harness.add(f"{n}.txt", GUIDE) for n in range(5)]
+    await harness.work()
+    before = await sql(harness.stack.db, ORIGINALS)
+    for doc in docs:
+        await generate(harness, doc, [GeneratedText("A page.", 1)])
+        await generate(harness, doc, [GeneratedText("A chart.", 1)], kind=GeneratedKind.VISUAL)
+        await generate(harness, doc, [GeneratedText("All of it.")], kind=GeneratedKind.SUMMARY)
+    chosen = docs[:3] if named else docs
+    payload = DropPayload(group=GeneratedGroup.EXTRACTION, doc_ids=chosen if named else None)
+    async with harness.stack.db.transaction() as conn:
+        job_id = await request_drop(conn, CONTAINER, payload, principal="local:you")
+    assert await harness.work() == []
+    (job,) = await sql(
+        harness.stack.db, "SELECT state, result FROM jobs WHERE id = %(id)s", id=job_id
+    )
+    assert job == {"state": "done", "result": {"documents": len(chosen), "chunks": 2 * len(chosen)}}
+    left = await generated(harness)
+    assert sum(row["generated"] == "summary" for row in left) == 5
+    assert len(left) == 5 + 2 * (len(docs) - len(chosen))
+    assert await sql(harness.stack.db, ORIGINALS) == before
+    await clean(harness)

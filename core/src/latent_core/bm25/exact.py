@@ -21,6 +21,7 @@ from psycopg.rows import tuple_row
 from psycopg.sql import SQL, Composed, Literal
 
 from latent_core.db.connection import Connection, Database
+from latent_core.domain.generated import FIRST_POSITION
 
 SIZES: Final = (8192, 32768, 65536)
 """Bits of a signature, by the size of its text: about a quarter of them is set, so that one percent of the texts
@@ -121,11 +122,12 @@ ORDER BY s.chunk_no
 # One bit after the other: the first turns away three texts of four, where a mask reads all bits of each.
 HAS: Final = SQL("get_bit(s.bits, {place}) = 1")
 
-TEXTS: Final = """
+# Texts that a model wrote beside those of the document are behind them (domain.generated).
+TEXTS: Final = f"""
 SELECT c.chunk_no, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation AND d.deleted_at IS NULL
-WHERE c.container_id = %(container_id)s AND c.generated IS NULL
+WHERE c.container_id = %(container_id)s AND c.position < {FIRST_POSITION}
   AND (%(chunk_nos)s::bigint[] IS NULL OR c.chunk_no = ANY(%(chunk_nos)s::bigint[]))
   AND (%(path)s::text IS NULL OR d.uri ILIKE %(path)s)
 ORDER BY c.chunk_no

@@ -22,6 +22,7 @@ from latent_core.bm25.analyser import PhraseWord, placed
 from latent_core.bm25.literal import LiteralPhrase, contains
 from latent_core.bm25.packing import unpack_chunk_nos
 from latent_core.db.connection import Connection, Database
+from latent_core.domain.generated import FIRST_POSITION
 
 CANDIDATES_WITH_TERMS: Final = """
 SELECT term, chunk_nos FROM postings WHERE container_id = %(container_id)s AND term = ANY(%(terms)s)
@@ -30,12 +31,12 @@ SELECT term, chunk_nos FROM unmerged_postings WHERE container_id = %(container_i
 """
 
 # A language in which all words of the phrases are stop words has no terms: then the text alone decides.
-CHUNKS_WITH_PHRASES: Final = """
+CHUNKS_WITH_PHRASES: Final = f"""
 SELECT c.chunk_no, c.text, c.meta->>'front_matter'
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
-  AND c.generated IS NULL
+  AND c.position < {FIRST_POSITION}
   AND coalesce(c.tsv @@ (SELECT phrase_query.phrase::tsquery FROM unnest(%(languages)s::text[], %(phrases)s::text[]) AS phrase_query(language, phrase)
                          WHERE phrase_query.language = d.language), true)
 """

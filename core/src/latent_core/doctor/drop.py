@@ -11,13 +11,14 @@ from latent_core.db.blobs import blobs
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
 from latent_core.db.doctor import checks, deletion_proofs, repairs
-from latent_core.db.documents import documents, pages
+from latent_core.db.documents import chunks, documents, pages
 from latent_core.db.transfer import archives
 from latent_core.doctor.blobs import blob_of
 from latent_core.doctor.context import IN_MOTION, NotRepairable, RepairContext, lock_document
+from latent_core.doctor.points import ORPHAN
 from latent_core.doctor.reingest import reingest_document
 from latent_core.domain.findings import StoreDifference
-from latent_core.domain.ids import Sha256
+from latent_core.domain.ids import PointId, Sha256
 from latent_core.domain.job import ArchiveKind
 from latent_core.ingest.delete import (
     LEASES_TO_WAIT,
@@ -34,6 +35,8 @@ async def drop(ctx: RepairContext, container: Container | None, difference: Stor
         return await WITHOUT_CONTAINER[difference.kind](ctx, difference)
     if container is None or difference.doc_id is None:
         raise NotRepairable("Its container or document is unknown.")
+    if difference.kind == ORPHAN:
+        return await _point(ctx, container, difference.doc_id, PointId(UUID(difference.object)))
     if difference.kind == "document":
         return await _take_back(ctx, container, difference.doc_id)
     if difference.generation is None:
@@ -67,6 +70,24 @@ async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generat
             )
             return f"Job {job_id} purges generation {generation} of document {doc_id}."
     return await reingest_document(ctx, container, doc_id)
+
+
+async def _point(ctx: RepairContext, container: Container, doc_id: UUID, point: PointId) -> str:
+    """Delete one point of a live generation. What writes points has an open job, and so has what deletes them."""
+    async with ctx.db.transaction() as conn:
+        if await containers.hold(conn, container.id) is None:
+            raise NotRepairable("The container no longer exists.")
+        await lock_document(conn, doc_id)
+        if await checks.with_open_work(conn, container.id, [doc_id]):
+            return IN_MOTION
+        live = (await documents.lock(conn, [doc_id])).get(doc_id)
+        space = container.space
+        if live is not None and await chunks.expects(
+            conn, doc_id, live, point, space.collection_id
+        ):
+            return "It belongs to a live chunk now."
+        await ctx.index.delete_points(space.collection(), [point])
+    return "It is deleted."
 
 
 async def _waits_with_original(conn: Connection, container: Container, doc_id: UUID) -> bool:

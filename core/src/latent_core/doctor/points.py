@@ -13,9 +13,12 @@ from latent_core.db.doctor import checks
 from latent_core.db.documents import chunks, pages
 from latent_core.doctor.context import PAGE, DoctorThrottle
 from latent_core.domain.findings import Remedy, StoreDifference
+from latent_core.domain.generated import FIRST_POSITION
 from latent_core.domain.ids import PointId, point_id
 from latent_core.vectors.port import StoredPoint, VectorIndex
 
+ORPHAN: Final = "orphan_point"
+"""Kind of a difference: a point of a live generation that no chunk expects."""
 IDS_PER_CHECK: Final = 256
 MAX_LENGTH_ERROR: Final = 0.01
 """How far from 1 the length of a stored vector may be."""
@@ -45,17 +48,21 @@ class PointCheck:
                 container, [p for p in strays if p.doc_id not in moving]
             ):
                 if await self._index.vectors(collection, [point.id]):
-                    yield await self._stray(point)
+                    yield await self._stray(container, point)
 
-    async def _stray(self, point: StoredPoint) -> StoreDifference:
-        """Points are deleted by generation, so one of a live generation goes only with that generation."""
+    async def _stray(self, container: Container, point: StoredPoint) -> StoreDifference:
+        """One of a dead generation goes with all of that generation. One of a live generation is deleted by its id,
+        unless a chunk expects it, with another chunk_no."""
         async with self._db.transaction() as conn:
             live = await pages.is_live(conn, point.doc_id, point.generation)
+            expected = live and await chunks.expects(
+                conn, point.doc_id, point.generation, point.id, container.space.collection_id
+            )
         return StoreDifference(
-            kind="point",
+            kind=ORPHAN if live and not expected else "point",
             object=str(point.id),
             message=f"belongs to no live chunk (document {point.doc_id}, generation {point.generation})",
-            repair=Remedy.REINGEST if live else Remedy.DROP,
+            repair=Remedy.REINGEST if expected else Remedy.DROP,
             doc_id=point.doc_id,
             generation=point.generation,
         )
@@ -125,7 +132,7 @@ def _missing(point: PointId, row: dict[str, Any], cause: str) -> StoreDifference
         kind="point",
         object=str(point),
         message=f"chunk {row['chunk_no']} is live and {cause}",
-        repair=Remedy.REINGEST,
+        repair=Remedy.EMBED if row["position"] >= FIRST_POSITION else Remedy.REINGEST,
         doc_id=row["doc_id"],
         generation=row["generation"],
     )

@@ -18,6 +18,8 @@ from latent_core.db.doctor import repairs
 from latent_core.doctor import container_stamps
 from latent_core.doctor.context import DoctorThrottle, NotRepairable, RepairContext
 from latent_core.doctor.drop import drop
+from latent_core.doctor.embed import embed
+from latent_core.doctor.points import ORPHAN
 from latent_core.doctor.reingest import reingest
 from latent_core.domain.errors import LatentError
 from latent_core.domain.findings import DoctorReport, Remedy, RepairResult, StoreDifference
@@ -91,6 +93,8 @@ class Repairer:
             raise NotRepairable("It belongs to no container.")
         if difference.repair is Remedy.REINGEST:
             return await reingest(self._ctx, container, difference)
+        if difference.repair is Remedy.EMBED:
+            return await embed(self._ctx, container, difference)
         return await self._rebuild(container, difference)
 
     async def _rebuild(self, container: Container, difference: StoreDifference) -> str:
@@ -108,8 +112,8 @@ def _subject(container: Container | None, difference: StoreDifference) -> tuple[
     """What one repair covers: a container's index or rows, a blob of a document, a generation, or a document."""
     if difference.repair is Remedy.REBUILD:
         return container.id if container else None, difference.kind == "keywords"
-    if difference.kind == "blob" or difference.doc_id is None:
+    if difference.kind in ("blob", ORPHAN) or difference.doc_id is None:
         return difference.doc_id, difference.kind, difference.object
     if difference.repair is Remedy.DROP:
         return difference.doc_id, difference.generation
-    return (difference.doc_id,)
+    return difference.doc_id, difference.repair is Remedy.EMBED

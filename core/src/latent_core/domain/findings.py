@@ -26,6 +26,8 @@ class Remedy(StrEnum):
 
     REINGEST = "reingest"
     """A job ingests the document again from its stored original or web page."""
+    EMBED = "embed"
+    """A job embeds the document's generated texts again."""
     REBUILD = "rebuild"
     """Derived data of the container is written again: its keyword index from the stored term vectors, or its
     live space, dimensions, etag and languages."""

@@ -26,6 +26,25 @@ class GeneratedKind(StrEnum):
     """What is said in a recording."""
 
 
+class GeneratedGroup(StrEnum):
+    """What is made, and dropped, together; named as the block of the manifest that permits it."""
+
+    SUMMARIES = "summaries"
+    EXTRACTION = "extraction"
+    CAPTIONS = "captions"
+
+    @property
+    def kinds(self) -> tuple[GeneratedKind, ...]:
+        return _KINDS[self]
+
+
+_KINDS: Final = {
+    GeneratedGroup.SUMMARIES: (GeneratedKind.SUMMARY,),
+    GeneratedGroup.EXTRACTION: (GeneratedKind.PAGE, GeneratedKind.VISUAL),
+    GeneratedGroup.CAPTIONS: (GeneratedKind.CAPTION,),
+}
+
+
 class GeneratedBy(BaseModel):
     """``provenance.generated`` of a chunk."""
 
@@ -45,7 +64,8 @@ class GeneratedBy(BaseModel):
 
 
 FIRST_POSITION: Final = 10_000_000
-"""Generated chunks have this position or a higher one; those of a source never do."""
+"""Generated chunks have this position or a higher one; those of a source never do, and neither do those of a recording,
+whose transcript is its own text."""
 _FIRST: Final = {
     GeneratedKind.PAGE: FIRST_POSITION,
     GeneratedKind.VISUAL: 500_000_000,

@@ -23,6 +23,10 @@ class JobKind(StrEnum):
     """Make a PDF of one page, on request."""
     EXTRACT = "extract"
     """Have the pages of a document described by a language model."""
+    DROP_GENERATED = "drop_generated"
+    """Remove what language models wrote about documents."""
+    EMBED_GENERATED = "embed_generated"
+    """Write lost vectors of generated chunks again."""
     READ_IMAGE = "read_image"
     """Read the text of a picture that was uploaded for a search."""
     PURGE = "purge"
@@ -55,6 +59,7 @@ class JobState(StrEnum):
 INTERNAL_KINDS: Final = frozenset(
     {
         JobKind.RENDER,
+        JobKind.EMBED_GENERATED,
         JobKind.READ_IMAGE,
         JobKind.PURGE,
         JobKind.COMPACT,

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from pydantic import BaseModel, ConfigDict
+
 from latent_core.bm25 import postings
 from latent_core.bm25.packing import ChunkTerms
 from latent_core.db import containers
@@ -26,8 +28,9 @@ from latent_core.db.documents.chunks import NewChunkRow
 from latent_core.db.documents.generated_chunks import GeneratedRow
 from latent_core.db.spaces import space_points
 from latent_core.domain.errors import Conflict, NotFound
-from latent_core.domain.generated import GeneratedBy, GeneratedKind
+from latent_core.domain.generated import GeneratedBy, GeneratedGroup, GeneratedKind
 from latent_core.domain.ids import JobId
+from latent_core.domain.job import JobKind, NewJob
 from latent_core.ingest.delete import ChunkPoints, enqueue_point_purges
 from latent_core.ingest.publish import (
     ContainerArchived,
@@ -36,6 +39,7 @@ from latent_core.ingest.publish import (
     live_collection,
     switched,
 )
+from latent_core.queue.enqueue import enqueue
 from latent_core.wire.containers import ContainerState
 
 DOCUMENTS_PER_DROP: Final = 50
@@ -213,14 +217,14 @@ class DropResult:
 async def drop(
     conn: Connection,
     container_id: str,
-    kind: GeneratedKind,
+    group: GeneratedGroup,
     doc_ids: Sequence[UUID] | None,
     terms: PurgeTerms,
     *,
     after: UUID | None = None,
-    limit: int = DOCUMENTS_PER_DROP,
+    limit: int | None = None,
 ) -> DropResult:
-    """Remove the generated chunks of a kind and what they were made from, of at most ``limit`` documents (None: of all),
+    """Remove the generated chunks of a group and what they were made from, of at most ``limit`` documents (None: of all),
     in the caller's transaction. ``NotFound`` without the container, ``ContainerArchived`` for an archived one.
 
     Chunks of the source are not touched. Answers of the model stay, so that generating again costs nothing.
@@ -232,17 +236,68 @@ async def drop(
         raise ContainerArchived(
             f"Container '{container_id}' is archived: nothing in it changes until it is active again."
         )
-    found = await generated_chunks.documents_with(conn, container_id, kind, doc_ids, after, limit)
+    limit = limit or DOCUMENTS_PER_DROP
+    found = await generated_chunks.documents_with(conn, container_id, group, doc_ids, after, limit)
     await documents.lock(conn, found)
-    rows = [row for doc in found for row in await generated_chunks.of_document(conn, doc, kind)]
-    await _remove(conn, container_id, rows, terms)
+    dropped = 0
     for doc in found:
-        await generated_chunks.count(conn, doc, -sum(row.doc_id == doc for row in rows))
+        rows = [
+            row
+            for kind in group.kinds
+            for row in await generated_chunks.of_document(conn, doc, kind)
+        ]
+        await _remove(conn, container_id, rows, terms)
+        await generated_chunks.count(conn, doc, -len(rows))
+        dropped += len(rows)
     removed = 0
-    if kind is GeneratedKind.SUMMARY:
+    if group is GeneratedGroup.SUMMARIES:
         removed = await summaries.remove(conn, found)
-    elif kind in (GeneratedKind.PAGE, GeneratedKind.VISUAL):
+    elif group is GeneratedGroup.EXTRACTION:
         removed = await page_extractions.remove(conn, found)
     await enqueue_if_needed(conn, container_id)
     last = found[-1] if len(found) == limit else None
-    return DropResult(len(found), len(rows), removed, last)
+    return DropResult(len(found), dropped, removed, last)
+
+
+class DropPayload(BaseModel):
+    """Payload of a ``drop_generated`` job."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    group: GeneratedGroup
+    doc_ids: list[UUID] | None = None
+    """None: all documents of the container."""
+
+
+async def request_drop(
+    conn: Connection, container_id: str, payload: DropPayload, *, principal: str
+) -> JobId:
+    """Enqueue the job that drops. The caller holds the container, which is active."""
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.DROP_GENERATED,
+            container_id=container_id,
+            doc_key=f"drop_generated:{container_id}",
+            payload=payload.model_dump(mode="json"),
+            principal=principal,
+        ),
+    )
+
+
+async def request_embedding(
+    conn: Connection, container_id: str, doc_id: UUID, *, principal: str
+) -> JobId:
+    """Enqueue the job that writes the vectors of a document's generated chunks again."""
+    key = f"embed_generated:{doc_id}"
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.EMBED_GENERATED,
+            container_id=container_id,
+            doc_id=doc_id,
+            doc_key=key,
+            dedupe_key=key,
+            principal=principal,
+        ),
+    )

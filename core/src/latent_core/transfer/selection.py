@@ -91,7 +91,7 @@ def numbered(
         seen: Counter[str] = Counter()
         for chunk in one.chunks:
             number = chunk.n if target.founded else chunk_no
-            if chunk.generated is None:
+            if chunk.generated is None or chunk.ordinal < FIRST_POSITION:
                 id_ = chunk_id(one.doc_id, chunk.content_hash, seen[chunk.content_hash])
                 seen[chunk.content_hash] += 1
             else:
@@ -172,13 +172,13 @@ def _fill(taken: Mapping[UUID, SelectedDocumentRows], batch: ArchiveBatch) -> No
 
 def _is_whole(one: SelectedDocumentRows, live_chunks: int) -> bool:
     """Whether all chunks are there, each in a place of its own: those of the source in order, generated ones behind."""
-    own = [c.ordinal for c in one.chunks if c.generated is None]
-    generated = {c.ordinal for c in one.chunks if c.generated is not None}
-    return (
-        own == list(range(len(own)))
-        and len(own) + len(generated) == len(one.chunks) == live_chunks
-        and all(FIRST_POSITION <= ordinal < MAX_POSITION for ordinal in generated)
-    )
+    own = [c.ordinal for c in one.chunks if c.ordinal < FIRST_POSITION]
+    behind = {
+        c.ordinal
+        for c in one.chunks
+        if c.generated is not None and FIRST_POSITION <= c.ordinal < MAX_POSITION
+    }
+    return own == list(range(len(own))) and len(own) + len(behind) == len(one.chunks) == live_chunks
 
 
 def check_numbers(batches: Sequence[ArchiveBatch], first: int) -> int:

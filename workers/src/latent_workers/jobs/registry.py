@@ -15,6 +15,7 @@ from latent_workers.jobs.eval import evaluate
 from latent_workers.jobs.export import export
 from latent_workers.jobs.extract import extract
 from latent_workers.jobs.garbage import garbage
+from latent_workers.jobs.generated import drop_generated, embed_generated
 from latent_workers.jobs.import_ import import_
 from latent_workers.jobs.ingest import corpus, ingest
 from latent_workers.jobs.page_pdf import page_pdf
@@ -31,6 +32,8 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.RENDER: render,
     JobKind.PAGE_PDF: page_pdf,
     JobKind.EXTRACT: extract,
+    JobKind.DROP_GENERATED: drop_generated,
+    JobKind.EMBED_GENERATED: embed_generated,
     JobKind.READ_IMAGE: read_image,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,

@@ -102,7 +102,7 @@ WHERE EXISTS (
       AND (
           (j.kind IN ('ingest', 'corpus')
            AND (j.doc_id = doc.id OR j.doc_id = (SELECT parent_id FROM documents WHERE id = doc.id)))
-          OR (j.kind IN ('summarise', 'extract', 'caption', 'purge') AND j.doc_id = doc.id)
+          OR (j.kind IN ('summarise', 'extract', 'caption', 'embed_generated', 'purge') AND j.doc_id = doc.id)
           OR (j.kind = 'purge'
               AND (j.payload -> 'below' @> jsonb_build_array(jsonb_build_array(doc.id::text))
                    OR j.payload -> 'only' @> jsonb_build_array(jsonb_build_array(doc.id::text))))

@@ -11,6 +11,7 @@ from psycopg.rows import class_row, tuple_row
 
 from latent_core.db.connection import Connection
 from latent_core.db.documents.chunks import Position
+from latent_core.domain.generated import FIRST_POSITION
 from latent_core.domain.ids import ChunkId
 
 TEXTS: Final = """
@@ -32,11 +33,11 @@ JOIN chunks c ON c.doc_id = h.doc AND c.generation = h.generation AND c.position
 ORDER BY h.doc, h.position, c.position
 """
 
-BEGINNING: Final = """
+BEGINNING: Final = f"""
 SELECT left(c.text, %(chars)s)
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.generated IS NULL AND (c.modality = 'text' OR d.source_type = 'image')
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.position < {FIRST_POSITION} AND (c.modality = 'text' OR d.source_type = 'image')
 ORDER BY c.position
 LIMIT %(chunks)s
 """

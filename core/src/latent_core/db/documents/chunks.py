@@ -130,7 +130,7 @@ ORDER BY c.chunk_no
 """
 
 POINTS: Final = """
-SELECT c.chunk_no, c.id, c.doc_id, c.generation, coalesce(n.windows, c.windows) AS windows
+SELECT c.chunk_no, c.id, c.doc_id, c.generation, c.position, coalesce(n.windows, c.windows) AS windows
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
@@ -145,6 +145,13 @@ FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s) AND d.deleted_at IS NULL
+"""
+
+POINTS_OF_GENERATION: Final = """
+SELECT c.id, c.generation, coalesce(n.windows, c.windows) AS windows
+FROM chunks c
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
+WHERE c.doc_id = %(doc_id)s AND c.generation = %(generation)s
 """
 
 PLACE_ON_PAGES: Final = """
@@ -489,6 +496,19 @@ async def by_chunk_no(
     }
     cursor = await conn.execute(BY_CHUNK_NO, values)
     return await cursor.fetchall()
+
+
+async def expects(
+    conn: Connection, doc_id: UUID, generation: int, point: PointId, collection_id: int
+) -> bool:
+    """Whether a chunk of this generation has the point in the collection. Reads all its chunks: for repairs."""
+    values = {"doc_id": doc_id, "generation": generation, "collection_id": collection_id}
+    rows = await (await conn.execute(POINTS_OF_GENERATION, values)).fetchall()
+    return any(
+        point == point_id(row["id"], row["generation"], window)
+        for row in rows
+        for window in range(row["windows"])
+    )
 
 
 async def place_on_pages(conn: Connection, doc_id: UUID, generation: int) -> None:

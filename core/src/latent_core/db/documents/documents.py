@@ -192,7 +192,7 @@ SELECT d.id AS doc_id, d.container_id, d.uri AS source_uri, d.external_id, d.par
        d.session, d.version, d.superseded_by, d.superseded_at, d.expires_at, d.restorable_until,
        (SELECT count(*) FROM pages p WHERE p.doc_id = d.id AND p.generation = d.live_generation) AS pages,
        (SELECT count(*) FROM chunks g WHERE g.doc_id = d.id AND g.generation = d.live_generation
-        AND g.position >= {FIRST_POSITION} AND g.generated IS NOT NULL) AS generated_chunks
+        AND (g.position >= {FIRST_POSITION} OR d.source_type = 'audio') AND g.generated IS NOT NULL) AS generated_chunks
 FROM documents d
 """
 

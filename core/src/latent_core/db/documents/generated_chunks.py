@@ -1,4 +1,7 @@
-"""Rows of generated chunks of live generations: read, replace, count."""
+"""Rows of generated chunks of live generations: read, replace, count.
+
+Never those of a recording, whose transcript is its own text: they come and go with their generation.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +14,23 @@ from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
 from latent_core.db.connection import Connection
-from latent_core.domain.generated import GeneratedBy, GeneratedKind
+from latent_core.domain.generated import FIRST_POSITION, GeneratedBy, GeneratedGroup, GeneratedKind
 from latent_core.domain.ids import ChunkId, JobId
 
 # ``windows`` is the largest number of points in any collection: deleting a point that is not there costs nothing.
-OF_DOCUMENT: Final = """
+OF_DOCUMENT: Final = f"""
 SELECT c.doc_id, c.generation, c.chunk_no, c.id, c.position, c.page, c.content_hash, c.length, c.meta,
        greatest(c.windows, (SELECT max(n.windows) FROM point_counts n
                             WHERE n.container_id = c.container_id AND n.chunk_no = c.chunk_no)) AS windows
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE c.doc_id = %(doc_id)s AND c.generated = %(kind)s AND d.deleted_at IS NULL
+WHERE c.doc_id = %(doc_id)s AND c.generated = %(kind)s AND c.position >= {FIRST_POSITION} AND d.deleted_at IS NULL
   AND (%(pages)s::integer[] IS NULL OR c.page = ANY(%(pages)s))
 ORDER BY c.position
 """
 
-DELETE: Final = """
+DELETE: Final = f"""
 DELETE FROM chunks
-WHERE container_id = %(container_id)s AND chunk_no = ANY(%(chunk_nos)s::bigint[]) AND generated IS NOT NULL
+WHERE container_id = %(container_id)s AND chunk_no = ANY(%(chunk_nos)s::bigint[]) AND position >= {FIRST_POSITION}
 """
 
 # Equal texts of the same model and prompt keep their time.
@@ -40,14 +43,14 @@ WHERE container_id = %(container_id)s AND chunk_no = ANY(%(chunk_nos)s::bigint[]
 
 COUNT: Final = "UPDATE documents SET live_chunks = live_chunks + %(n)s WHERE id = %(doc_id)s"
 
-DOCUMENTS_WITH: Final = """
+DOCUMENTS_WITH: Final = f"""
 SELECT d.id FROM documents d
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL
   AND (%(ids)s::uuid[] IS NULL OR d.id = ANY(%(ids)s)) AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
   AND (EXISTS (SELECT 1 FROM chunks c WHERE c.doc_id = d.id AND c.generation = d.live_generation
-               AND c.generated = %(kind)s)
-       OR %(kind)s = 'summary' AND EXISTS (SELECT 1 FROM summaries s WHERE s.doc_id = d.id)
-       OR %(kind)s IN ('page', 'visual') AND EXISTS (SELECT 1 FROM page_extractions e WHERE e.doc_id = d.id))
+               AND c.generated = ANY(%(kinds)s) AND c.position >= {FIRST_POSITION})
+       OR %(group)s = 'summaries' AND EXISTS (SELECT 1 FROM summaries s WHERE s.doc_id = d.id)
+       OR %(group)s = 'extraction' AND EXISTS (SELECT 1 FROM page_extractions e WHERE e.doc_id = d.id))
 ORDER BY d.id
 LIMIT %(limit)s
 """
@@ -55,6 +58,17 @@ LIMIT %(limit)s
 EXISTING: Final = (
     "SELECT id FROM chunks WHERE container_id = %(container_id)s AND id = ANY(%(ids)s)"
 )
+
+TEXTS: Final = f"""
+SELECT c.chunk_no, c.id, c.generation, c.embed_text, coalesce(n.windows, c.windows) AS windows
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no
+                         AND n.collection_id = %(collection_id)s
+WHERE c.doc_id = %(doc_id)s AND c.position >= {FIRST_POSITION} AND d.deleted_at IS NULL
+  AND c.chunk_no > %(after)s
+ORDER BY c.chunk_no
+LIMIT %(limit)s
+"""
 
 # A worker that was frozen may write until its lease has expired, whoever ended its job.
 MAY_WRITE: Final = """
@@ -121,20 +135,42 @@ async def count(conn: Connection, doc_id: UUID, change: int) -> None:
 async def documents_with(
     conn: Connection,
     container_id: str,
-    kind: GeneratedKind,
+    group: GeneratedGroup,
     doc_ids: Sequence[UUID] | None,
     after: UUID | None,
     limit: int,
 ) -> list[UUID]:
-    """Live documents that have chunks or rows of this kind, in the order of their ids."""
+    """Live documents that have chunks or rows of this group, in the order of their ids."""
     values = {
         "container_id": container_id,
-        "kind": kind,
+        "group": group,
+        "kinds": list(group.kinds),
         "ids": None if doc_ids is None else list(doc_ids),
         "after": after,
         "limit": limit,
     }
     return [row["id"] for row in await (await conn.execute(DOCUMENTS_WITH, values)).fetchall()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeneratedChunkText:
+    """What the vectors of a generated chunk are made of, and how many there are in a collection."""
+
+    chunk_no: int
+    id: ChunkId
+    generation: int
+    embed_text: str
+    windows: int
+
+
+async def texts(
+    conn: Connection, doc_id: UUID, collection_id: int, *, after: int, limit: int
+) -> list[GeneratedChunkText]:
+    """Those of the live generation, in the order of their chunk_nos."""
+    values = {"doc_id": doc_id, "collection_id": collection_id, "after": after, "limit": limit}
+    async with conn.cursor(row_factory=class_row(GeneratedChunkText)) as cursor:
+        await cursor.execute(TEXTS, values)
+        return list(await cursor.fetchall())
 
 
 async def existing(

@@ -9,15 +9,16 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from latent_core.db.connection import Connection
+from latent_core.domain.generated import FIRST_POSITION
 
 # Chunks follow each other in the order of the text: a section begins where its heading path first occurs.
-SECTIONS: Final = """
+SECTIONS: Final = f"""
 SELECT c.heading_path, min(c.position) AS position, min(c.chunk_no) AS first_chunk_no, max(c.chunk_no) AS last_chunk_no,
        min(c.line_start) AS line_start, max(c.line_end) AS line_end, min(c.page) AS page,
        max(coalesce(c.page_end, c.page)) AS page_end, sum(char_length(c.text)) AS characters
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
-WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.modality = 'text' AND c.generated IS NULL
+WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL AND c.modality = 'text' AND c.position < {FIRST_POSITION}
 GROUP BY c.heading_path
 ORDER BY min(c.position)
 LIMIT %(limit)s

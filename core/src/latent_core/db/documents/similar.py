@@ -14,6 +14,7 @@ from psycopg.sql import SQL
 
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.connection import Connection
+from latent_core.domain.generated import FIRST_POSITION
 from latent_core.domain.ids import PointId, point_id
 
 MAX_CHUNKS: Final = 5_000
@@ -28,14 +29,14 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.id = %(chunk_id)s AND d.deleted_at IS NULL
 """
 
-CHUNKS: Final = """
+CHUNKS: Final = f"""
 SELECT c.chunk_no, c.id, c.generation, c.modality, c.content_hash, coalesce(u.original, c.chunk_no) AS original,
        coalesce(n.windows, c.windows) AS windows
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN duplicates u ON u.container_id = c.container_id AND u.chunk_no = c.chunk_no
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
-WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.generated IS NULL
+WHERE c.doc_id = %(doc_id)s AND d.deleted_at IS NULL AND c.position < {FIRST_POSITION}
 ORDER BY c.position
 LIMIT %(limit)s
 """
