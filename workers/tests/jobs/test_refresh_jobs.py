@@ -489,9 +489,9 @@ async def test_a_refresh_embeds_generated_chunks_as_any_chunk(harness: RefreshHa
     assert await harness.nearest(text_of(77)) == doc
 
 
-@pytest.mark.parametrize("beside", [True, False], ids=["dual-written", "not-dual-written"])
+@pytest.mark.parametrize("dual_written", [True, False], ids=["dual-written", "not-dual-written"])
 async def test_what_is_appended_while_a_space_is_built_is_right_in_both(
-    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch, beside: bool
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch, dual_written: bool
 ) -> None:
     """After the refresh has read the document's texts, and again after it has recorded the document."""
     found = await harness.stock(3)
@@ -510,7 +510,7 @@ async def test_what_is_appended_while_a_space_is_built_is_right_in_both(
         return {}
 
     monkeypatch.setattr(space_points, "still_live", append_first)
-    if not beside:
+    if not dual_written:
         monkeypatch.setattr(generated_module, "stage_dual_write", nothing)
     old = (await harness.container()).space
     await harness.begin(strategy="parallel", to=to("openai/new"))
@@ -933,7 +933,7 @@ async def test_a_container_that_is_to_be_evaluated_is_not_switched_unmeasured_un
 async def test_a_space_that_answers_as_well_passes_its_gates(
     harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)  # what the machine does beside it
+    monkeypatch.setattr(gates, "NOTICEABLE_MS", 1e6)  # what the machine does dual_written it
     found = await harness.stock(12)
     job_id = await harness.begin(strategy="parallel", to=to("openai/new"), golden=golden(found))
     assert await harness.work(JobKind.REFRESH) == []
