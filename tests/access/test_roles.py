@@ -376,6 +376,19 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/admin/extract"): Row(
         CHANGE, plain("/v1/admin/extract", body=SELECTED, names="pdf_id"), (400,)
     ),
+    ("POST", "/v1/admin/drop-generated"): Row(
+        CHANGE,
+        plain(
+            "/v1/admin/drop-generated",
+            body={
+                "container_id": "{vault}",
+                "group": "extraction",
+                "doc_ids": ["{pdf_id}"],
+            },
+            names="pdf_id",
+        ),
+        (202,),
+    ),
     ("GET", "/v1/containers/{container_id}/pages"): Row(
         READ, plain("/v1/containers/{vault}/pages?page=1")
     ),

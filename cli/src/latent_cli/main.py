@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "inspect": "Show stored chunks and their sizes.",
     "pages": "Find pages, export images, PDFs and extractions of pages, show which PDFs are processed, and process them.",
     "extract": "Have a language model describe pages of documents.",
+    "drop-generated": "Remove what a language model wrote about documents: summaries, extraction (of pages) or captions.",
     "understanding": "Show how far summaries and page extractions are, and what they cost.",
     "export": "Export a container to one file.",
     "import": "Import a container from a file.",
@@ -63,8 +64,9 @@ COMMANDS: Final = {
 
 
 def module_of(command: str) -> str:
-    """The module of a command. A Python keyword gets a trailing underscore."""
-    return f"latent_cli.commands.{command}{'_' if keyword.iskeyword(command) else ''}"
+    """The module of a command. A Python keyword gets a trailing underscore, a dash becomes one."""
+    name = command.replace("-", "_")
+    return f"latent_cli.commands.{name}{'_' if keyword.iskeyword(command) else ''}"
 
 
 class LazyGroup(TyperGroup):

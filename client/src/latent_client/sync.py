@@ -165,6 +165,7 @@ class SyncClient:
     find_pages = _iterating(AsyncClient.find_pages)
     page_extraction = _blocking(AsyncClient.page_extraction)
     extract = _blocking(AsyncClient.extract)
+    drop_generated = _blocking(AsyncClient.drop_generated)
     follow_extraction = _iterating(AsyncClient.follow_extraction)
     doctor = _blocking(AsyncClient.doctor)
     healthy = _blocking(AsyncClient.healthy)

@@ -12,8 +12,12 @@ from pydantic import ValidationError
 from latent_client.streams import read_events
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.errors import Unavailable
+from latent_core.domain.generated import GeneratedGroup
+from latent_core.domain.ids import JobId
 from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
+from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.understanding import (
+    DropGeneratedBody,
     ExtractAnswer,
     ExtractionAnswer,
     ExtractionView,
@@ -24,6 +28,7 @@ from latent_core.wire.understanding import (
 
 STATUS: Final = "/v1/admin/understanding"
 EXTRACT: Final = "/v1/admin/extract"
+DROP: Final = "/v1/admin/drop-generated"
 QUIET_SECONDS: Final = 60.0
 """Read timeout. The server sends something every 15 s."""
 
@@ -79,6 +84,21 @@ class UnderstandingCalls(ClientCalls):
         """Have pages described by the container's language model. Returns the jobs."""
         body = _body(container_id, doc_ids, pages, force=force, stream=False)
         return await self._transport.ask(ExtractAnswer, "POST", EXTRACT, json=body, repeatable=True)
+
+    async def drop_generated(
+        self,
+        container_id: str,
+        group: GeneratedGroup,
+        doc_ids: Collection[UUID] | None = None,
+    ) -> JobId:
+        """Remove what language models wrote about these documents, or about all. Returns the job."""
+        body = DropGeneratedBody(
+            container_id=container_id,
+            group=group,
+            doc_ids=None if doc_ids is None else list(doc_ids),
+        ).model_dump(mode="json")
+        answer = await self._transport.ask(JobAccepted, "POST", DROP, json=body)
+        return JobId(answer.job_id)
 
     async def follow_extraction(
         self,

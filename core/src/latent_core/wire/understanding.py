@@ -9,6 +9,7 @@ from uuid import UUID
 from pydantic import BaseModel, Field
 
 from latent_core.domain.extraction import PageExtraction
+from latent_core.domain.generated import GeneratedGroup
 from latent_core.domain.pdf_status import SelectedDocument
 from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
 from latent_core.domain.visual_importance import Importance, ImportanceBy
@@ -43,6 +44,13 @@ class ExtractAnswer(Envelope):
     queued: int
     """Documents with a job."""
     documents: list[SelectedDocument]
+
+
+class DropGeneratedBody(RequestBody):
+    container_id: ContainerId
+    group: GeneratedGroup
+    doc_ids: Annotated[list[UUID] | None, Field(min_length=1, max_length=MAX_SELECTED)] = None
+    """Default: all documents of the container."""
 
 
 class FoundPage(BaseModel):
