@@ -62,7 +62,7 @@ from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText
 from latent_workers.jobs import corpus, ingest
 from latent_workers.refresh.fill import SpaceFill
-from tests.support.harness.generated import generate
+from tests.support.harness.generated import append_as, end, generate, job_of
 from tests.support.harness.worker_harness import (
     CONTAINER,
     LEASE_SECONDS,
@@ -527,6 +527,36 @@ async def test_what_is_appended_while_a_space_is_built_is_right_in_both(
     for space in (old, container.space):
         assert await harness.lacking(space) == 0
     assert await harness.nearest(text_of(82)) == doc
+
+
+async def test_an_append_that_a_switch_overtakes_is_made_again_for_the_space_that_is_live(
+    harness: RefreshHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The space that it does not know of was begun and switched to after its vectors were stored."""
+    doc = (await harness.stock(2))["zx0001"]
+    plain = generated_module.stage_dual_write
+
+    async def switched(*given: Any) -> dict[int, list[int]]:
+        monkeypatch.setattr(generated_module, "stage_dual_write", plain)
+        written = await plain(*given)
+        await harness.begin(strategy="parallel", to=to("openai/new"))
+        assert await harness.work(JobKind.REFRESH) == []
+        return written
+
+    monkeypatch.setattr(generated_module, "stage_dual_write", switched)
+    ctx = await job_of(harness, doc)
+    texts = [GeneratedText(text_of(70), 1)]
+    with pytest.raises(SpaceSwitched):
+        await append_as(ctx, harness, doc, texts)
+    assert await append_as(ctx, harness, doc, texts)
+    await end(ctx)
+    for _ in range(2):
+        await sql(harness.stack.db, DUE)
+        await sql(harness.stack.db, "UPDATE jobs SET finished_at = finished_at - interval '1 hour'")
+        assert await harness.work(JobKind.PURGE) == []
+    for space in (await harness.spaces()).values():
+        assert await harness.lacking(space) == 0
+    assert await harness.nearest(text_of(70)) == doc
 
 
 async def test_points_of_a_chunk_that_is_replaced_before_the_refresh_writes_them_are_purged(
