@@ -22,6 +22,7 @@ from latent_cli.styled import print_lines
 from latent_client.folder import FolderProgress
 from latent_core.domain.document import DocumentFailure, DocumentState, DocumentView
 from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.job import JobKind, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
@@ -82,6 +83,23 @@ def test_a_hit_shows_its_relevance_in_percent_and_a_weak_one_is_dim(
     drawn = capsys.readouterr().out
     assert "\x1b[1mLamps" in drawn
     assert "\x1b[2mLamps" in drawn
+
+
+def test_a_hit_that_a_model_wrote_says_so(
+    gateway: FakeGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.put("notes", "file:///a.md", b"The lamp and oil.")
+    [hit] = find(gateway, SearchRequest(containers=["notes"], query="lamp", top_k=1))
+    print_lines(hit_lines(1, hit, several=False))
+    assert "generated" not in capsys.readouterr().out
+    by = GeneratedBy(
+        kind=GeneratedKind.VISUAL,
+        model="lab/reader",
+        prompt_version="1",
+        created_at=datetime(2026, 11, 24, tzinfo=UTC),
+    )
+    print_lines(hit_lines(1, hit.model_copy(update={"generated": by}), several=False))
+    assert "generated: visual by lab/reader" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,18 @@ def _row(chunk: ChunkView) -> tuple[object, ...]:
         chunk.source_uri.removeprefix("file:///"),
         place_of(chunk.place),
         chunk.source_type,
-        chunk.block_type + (" (duplicate)" if chunk.duplicate_of else ""),
+        _block(chunk),
         chunk.token_count,
         len(chunk.text),
         text[:BEGINNING] + ("…" if len(text) > BEGINNING else ""),
         chunk.chunk_id,
     )
+
+
+def _block(chunk: ChunkView) -> str:
+    if chunk.generated is not None:
+        return f"generated {chunk.generated.value}"
+    return chunk.block_type + (" (duplicate)" if chunk.duplicate_of else "")
 
 
 def show_chunk(console: Console, chunk: ChunkView) -> None:

@@ -27,6 +27,8 @@ def hit_lines(rank: int, hit: Hit, *, several: bool, links: bool = False) -> Ite
         style += f" link {safe(hit.page_uri)}"
     yield [(f"{rank}. ", ""), (safe(hit.title), style), (f"  {rating(hit)}", "")]
     yield _dim(where + place)
+    if hit.generated is not None:
+        yield _dim(f"generated: {hit.generated.kind.value} by {hit.generated.model}")
     yield from _neighbours(hit.before)
     yield from marked(hit)
     yield from _neighbours(hit.after)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid5
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from latent_core.domain.errors import Issue, IssueCode
+from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.ids import NAMESPACE
 from latent_core.search.plan import offset_of
 from latent_core.wire.search import (
@@ -233,6 +235,23 @@ def test_a_page_may_be_requested_with_another_budget_than_the_one_before() -> No
 def plain_hit(number: int, **more: Any) -> Hit:
     words = dict.fromkeys(("heading", "title", "snippet", "text", "source", "meta"), "fog")
     return hit(number, words).model_copy(update=more)
+
+
+def test_a_hit_that_a_model_wrote_says_so_in_brief_and_in_full() -> None:
+    by = GeneratedBy(
+        kind=GeneratedKind.PAGE,
+        model="lab/reader",
+        prompt_version="2",
+        created_at=datetime(2026, 11, 24, tzinfo=UTC),
+    )
+    for shown in (brief(plain_hit(1, generated=by), 500), full(plain_hit(1, generated=by))):
+        assert shown.compact()["generated"] == {
+            "kind": "page",
+            "model": "lab/reader",
+            "prompt_version": "2",
+            "created_at": "2026-11-24T00:00:00Z",
+        }
+    assert "generated" not in brief(plain_hit(1), 500).compact()
 
 
 def test_a_brief_hit_says_weak_only_if_it_is_and_a_full_one_its_relevance() -> None:

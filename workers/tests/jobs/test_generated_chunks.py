@@ -44,7 +44,7 @@ from latent_core.wire.search import Hit, SearchRequest
 from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText
 from tests.support.harness.generated import append_as, by, end, generate, job_of
-from tests.support.harness.transfers import export, take_in
+from tests.support.harness.transfers import delete, export, take_in
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
@@ -445,6 +445,62 @@ async def test_archives_are_whole_while_pages_are_extracted(harness: WorkerHarne
     (row,) = await sql(harness.stack.db, counts)
     assert row["live_chunks"] == row["n"]
     await clean(harness)
+
+
+async def test_no_original_is_hidden_behind_a_generated_text_with_the_same_words(
+    harness: WorkerHarness,
+) -> None:
+    """Neither in its container nor among several: the generated one was there first."""
+    words = "The verifier is hashed before it is sent."
+    doc = await harness.add("a.txt", GUIDE)
+    await harness.work()
+    await generate(harness, doc, [GeneratedText(words, 1)])
+    await harness.settle()
+    other = await harness.add("b.txt", words.encode())
+    await harness.settle()
+    assert await sql(harness.stack.db, "SELECT 1 FROM duplicates WHERE original IS NOT NULL") == []
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    request = SearchRequest(containers=[CONTAINER], top_k=5, query=words)
+    service = harness.deps.search_service(20)
+    answer = await service.search(request, {CONTAINER: Readable(container)})
+    assert {hit.doc_id for hit in answer.hits} == {doc, other}
+    assert all(not hit.duplicates for hit in answer.hits)
+
+
+ANSWER: Final = """
+INSERT INTO model_answers (container_id, key, doc_id, purpose, prompt_version, model, text, stop, input_tokens,
+                           output_tokens, cost)
+VALUES ('notes', %(key)s, %(id)s, 'extraction', '1', 'lab/reader', 'what it says', 'end', 1, 1, 0)
+"""
+KEPT: Final = """
+SELECT (SELECT count(*) FROM summaries) AS summaries, (SELECT count(*) FROM page_extractions) AS extractions,
+       (SELECT count(*) FROM model_answers) AS answers
+"""
+
+
+async def test_rows_go_with_their_generation_and_answers_with_their_document(
+    harness: WorkerHarness,
+) -> None:
+    """An answer holds what the document says; a page that did not change needs no new one."""
+    docs = [await harness.add(name, GUIDE) for name in ("a.txt", "b.txt")]
+    await harness.work()
+    for doc in docs:
+        await generate(harness, doc, [GeneratedText("A page.", 1)], also=rows_of(doc))
+        await sql(harness.stack.db, ANSWER, id=doc, key=str(doc))
+    assert await sql(harness.stack.db, KEPT) == [{"summaries": 2, "extractions": 4, "answers": 2}]
+    await harness.add("a.txt", GUIDE + b" Again.")
+    await clean(harness)
+    assert await sql(harness.stack.db, KEPT) == [{"summaries": 1, "extractions": 2, "answers": 2}]
+    async with harness.stack.db.transaction() as conn:
+        await delete_documents(
+            conn, CONTAINER, docs[:1], principal="local:you", lease_seconds=LEASE_SECONDS
+        )
+    await clean(harness)
+    assert await sql(harness.stack.db, KEPT) == [{"summaries": 1, "extractions": 2, "answers": 1}]
+    await delete(harness, CONTAINER)
+    assert await sql(harness.stack.db, KEPT) == [{"summaries": 0, "extractions": 0, "answers": 0}]
 
 
 class Killed(BaseException):

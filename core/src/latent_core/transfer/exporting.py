@@ -28,6 +28,7 @@ from latent_core.db.containers import Container
 from latent_core.db.transfer import archives, export_rows as rows
 from latent_core.domain import versions
 from latent_core.domain.errors import Conflict, DamagedBlob, NotFound
+from latent_core.domain.generated import FIRST_POSITION
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.versions import recipe
 from latent_core.ingest.stage import Checkpoint
@@ -344,7 +345,7 @@ class ArchiveExport:
         first = self._written
         self._written += len(part.chunks)
         for n, c in enumerate(part.chunks, first):
-            if c["generated"] is None:
+            if c["ordinal"] < FIRST_POSITION:
                 self._chunk_nos.append(c["chunk_no"])
                 self._numbers.append(n)
         records = (self._chunk(c, first + n) for n, c in enumerate(part.chunks))

@@ -20,7 +20,7 @@ from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
 from latent_core.domain.chunk import keyword_fields
 from latent_core.domain.errors import Invalid
-from latent_core.domain.generated import GeneratedKind
+from latent_core.domain.generated import FIRST_POSITION, GeneratedKind
 from latent_core.transfer.batches import ArchiveBatch, ArchivePart
 from latent_core.transfer.records import ChunkRecord
 from latent_core.transfer.selection import ImportTarget, Step
@@ -153,7 +153,7 @@ def write_rows(target: ImportTarget, step: Step, drafts: Sequence[Drafts]) -> St
             original = "\\N" if chunk.original is None else chunk.original
             row = f"{container_id}\t{one.chunk_no}\t\\\\x{chunk.signature}\t{original}\n"
             written.duplicates.append(row.encode())
-        elif chunk.generated is None:
+        elif chunk.ordinal < FIRST_POSITION:
             written.dedup_pending.append((one.document.doc_id, one.chunk_no))
     return written
 

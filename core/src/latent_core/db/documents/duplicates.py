@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 
 from latent_core.db.connection import Connection
+from latent_core.domain.generated import FIRST_POSITION
 
 SIGNATURE_BYTES: Final = 32
 
@@ -67,7 +68,8 @@ WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigi
                   WHERE c.container_id = l.container_id AND c.chunk_no = l.chunk_no AND d.deleted_at IS NULL)
 """
 
-SUBJECTS: Final = """
+# Not what a model wrote beside the document: an original must never be hidden behind a text about it.
+SUBJECTS: Final = f"""
 SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type,
        c.meta ->> 'symbol' AS symbol, l.original
 FROM chunks c
@@ -75,7 +77,7 @@ JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no AND n.collection_id = %(collection_id)s
 LEFT JOIN duplicates l ON l.container_id = c.container_id AND l.chunk_no = c.chunk_no
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND d.deleted_at IS NULL
-  AND c.modality = 'text' AND c.generated IS NULL
+  AND c.modality = 'text' AND c.position < {FIRST_POSITION}
 ORDER BY c.chunk_no
 """
 
@@ -111,11 +113,11 @@ JOIN chunks b ON b.container_id = l.container_id AND b.chunk_no = l.original AND
 WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigint[])
 """
 
-CONTENT_HASHES: Final = """
+CONTENT_HASHES: Final = f"""
 SELECT c.container_id, c.chunk_no, c.content_hash
 FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
 JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
-WHERE c.modality = 'text' AND c.text <> ''
+WHERE c.modality = 'text' AND c.text <> '' AND c.position < {FIRST_POSITION}
 """
 
 _PACKED: Final = np.dtype(
