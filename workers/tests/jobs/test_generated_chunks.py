@@ -116,6 +116,8 @@ async def test_generated_chunks_are_found_and_marked_and_the_source_is_untouched
         GeneratedText("The verifier is hashed.", 1, keywords="sha256 challenge"),
     ]
     assert await generate(harness, doc, texts)
+    purges = "SELECT 1 FROM jobs WHERE kind = 'purge' AND state = 'queued'"
+    assert await sql(harness.stack.db, purges) == [], "nothing was replaced, and nothing went wrong"
 
     rows = await generated(harness)
     assert [(row["text"], row["page"]) for row in rows] == [

@@ -136,16 +136,16 @@ async def enqueue_point_purges(
     principal: str,
     lease_seconds: float,
     job: JobId | None = None,
-) -> None:
+) -> JobId:
     """Have the points of generated chunks of one document deleted, now and again after two leases; with ``job``, once,
-    when it is over."""
+    when it is over. Returns the first purge."""
     payload = PurgePayload(
         spaces=[s.id for s in await containers.spaces(conn, container_id)],
         chunks=list(chunks),
         job=job,
     ).model_dump(mode="json")
     wait = LEASES_TO_WAIT * lease_seconds
-    for delay in [wait] if job is not None else [0.0, wait]:
+    first, *_ = [
         await enqueue(
             conn,
             NewJob(
@@ -159,6 +159,9 @@ async def enqueue_point_purges(
                 principal=principal,
             ),
         )
+        for delay in ([wait] if job is not None else [0.0, wait])
+    ]
+    return first
 
 
 async def enqueue_collection(conn: Connection, *, principal: str, delay_seconds: float) -> JobId:

@@ -39,7 +39,7 @@ from latent_core.ingest.publish import (
     live_collection,
     switched,
 )
-from latent_core.queue.enqueue import enqueue
+from latent_core.queue.enqueue import enqueue, withdraw
 from latent_core.wire.containers import ContainerState
 
 DOCUMENTS_PER_DROP: Final = 50
@@ -74,6 +74,8 @@ class StagedTexts:
     """``StagedGeneration.made_by``"""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """Of the new chunks, without ``generated``."""
+    intent: JobId | None = None
+    """The purge that ``intend`` enqueued: needless once the rows are there."""
 
 
 class GeneratedChanged(Conflict):
@@ -123,6 +125,8 @@ async def append(conn: Connection, staged: StagedTexts, terms: PurgeTerms) -> bo
     await generated_chunks.renew(conn, scope.container_id, sorted(staged.kept), staged.by)
     await generated_chunks.count(conn, scope.doc_id, len(staged.chunks) - len(removed))
     await enqueue_if_needed(conn, scope.container_id)
+    if staged.intent is not None:
+        await withdraw(conn, staged.intent)
     return True
 
 
@@ -190,10 +194,10 @@ async def intend(
     points: Sequence[ChunkPoints],
     terms: PurgeTerms,
     job: JobId,
-) -> None:
+) -> JobId:
     """Make durable that these points are about to be written: those without a row are deleted when the job is over.
-    Commit before the first of them is written."""
-    await enqueue_point_purges(
+    Commit before the first of them is written. Returns the purge."""
+    return await enqueue_point_purges(
         conn,
         container_id,
         points,

@@ -82,6 +82,14 @@ async def ensure_queued(conn: Connection, job: NewJob) -> None:
         await enqueue(conn, job)
 
 
+WITHDRAW: Final = "DELETE FROM jobs WHERE id = %(id)s AND state = 'queued'"
+
+
+async def withdraw(conn: Connection, job_id: JobId) -> None:
+    """Delete a job that has become needless, unless it is running. Lock order: as ``enqueue``."""
+    await conn.execute(WITHDRAW, {"id": job_id})
+
+
 async def enqueue(conn: Connection, job: NewJob) -> JobId:
     """Enqueue ``job``; it exists when the caller's transaction commits.
 

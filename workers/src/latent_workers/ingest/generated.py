@@ -27,6 +27,7 @@ from latent_core.domain.chunk import (
 )
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.generated import GeneratedBy, GeneratedKind, generated_chunk_id, positions
+from latent_core.domain.ids import JobId
 from latent_core.ingest.delete import ChunkPoints
 from latent_core.ingest.generated import (
     GeneratedScope,
@@ -203,7 +204,7 @@ async def _stage(
     drafts = [draft for _, draft in plan.new]
     parts, windows = await asyncio.to_thread(_cut, deps, container, others, drafts)
 
-    async def number(conn: Connection) -> list[Chunk]:
+    async def number(conn: Connection) -> tuple[list[Chunk], JobId]:
         await hold(conn, ctx.job)
         first = await containers.take_chunk_nos(conn, container.id, len(plan.new))
         if first is None:
@@ -221,11 +222,10 @@ async def _stage(
             ChunkPoints(scope.doc_id, scope.generation, chunk.id, n)
             for chunk, n in zip(chunks, windows, strict=True)
         ]
-        await intend(conn, container.id, points, terms, ctx.job.id)
-        return chunks
+        return chunks, await intend(conn, container.id, points, terms, ctx.job.id)
 
     await ctx.checkpoint()
-    chunks = await ctx.transact(number)  # commits before the first outside write
+    chunks, intent = await ctx.transact(number)  # commits before the first outside write
     failpoint("generated.after_intent")
     addressed = [
         AddressedChunk(scope.doc_id, scope.generation, chunk, len(part))
@@ -239,7 +239,13 @@ async def _stage(
     written |= await stage_dual_write(ctx, deps, container, addressed)
     failpoint("generated.after_vectors")
     ready = await asyncio.to_thread(_analysed, addressed, scope.kind, staged.language)
-    return replace(staged, chunks=ready, written=written, made_by=container.space.made_by)
+    return replace(
+        staged,
+        chunks=ready,
+        written=written,
+        made_by=container.space.made_by,
+        intent=intent,
+    )
 
 
 def _cut(
