@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,12 +40,12 @@ from tests.support.harness.worker_harness import (
     WorkerHarness,
     open_deps,
 )
+from tests.support.page_answers import TEXT, described, sides
 from tests.support.queue import sql
 from tests.support.servers.llm_dialects import SeenRequest
 from tests.support.servers.llm_server import MODEL, Fault, LanguageModelServer, Lie
 
 PDF: Final = "application/pdf"
-TEXT: Final = re.compile(r"<(text-of-the-page(?:-after)?)-(\w+)>\n(.*?)\n</\1-\2>", re.S)
 GENERATED: Final = """
 SELECT c.generated, c.page, c.text, c.provenance -> 'generated' ->> 'model' AS model
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
@@ -66,26 +65,6 @@ def book(*texts: str, **saved: Any) -> bytes:
     for text in texts:
         document.new_page(width=300, height=400).insert_text((20, 100), text)
     return bytes(document.tobytes(**saved))
-
-
-def sides(seen: SeenRequest) -> list[str]:
-    """The texts of the page, and of the page after it."""
-    return [text for _, _, text in TEXT.findall(seen.text)]
-
-
-def described(seen: SeenRequest) -> str:
-    """A true description, in the form."""
-    text = sides(seen)[0]
-    chart = {"type": "chart", "description": f"Plot of {text.split()[0]}.", "relevance": 4}
-    return orjson.dumps(
-        {
-            "summary": text[:100],
-            "sections": [{"heading": "", "text": text}],
-            "full_text": f"Described: {text}",
-            "visuals": [chart],
-            "visual_importance": 4,
-        }
-    ).decode()
 
 
 async def no_nap(_seconds: float) -> None:
