@@ -17,7 +17,7 @@ import pytest_asyncio
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid, NotFound
-from latent_core.domain.job import JobState
+from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.pdf_status import Action
 from latent_core.domain.token import Scope
@@ -92,7 +92,11 @@ async def added(client: AsyncClient, container: str, name: str, data: bytes) -> 
 async def extracted(client: AsyncClient, container: str) -> list[DocumentUnderstanding]:
     """When no job works on pages any more."""
     open_states = (JobState.QUEUED, JobState.RUNNING)
-    jobs = [job.job_id async for job in client.jobs(container_id=container, states=open_states)]
+    jobs = [
+        job.job_id
+        async for job in client.jobs(container_id=container, states=open_states)
+        if job.kind is JobKind.EXTRACT
+    ]
     await client.wait(jobs, timeout_seconds=60)
     return [one async for one in client.understanding(container)]
 
