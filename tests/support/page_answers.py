@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import pymupdf
@@ -15,7 +15,7 @@ TEXT: Final = re.compile(r"<(text-of-the-page(?:-after)?)-(\w+)>\n(.*?)\n</\1-\2
 
 def book(*texts: str) -> bytes:
     """A PDF with one of the texts on each page."""
-    document = pymupdf.open()
+    document: Any = pymupdf.open()
     for text in texts:
         document.new_page(width=300, height=400).insert_text((20, 100), text)
     return bytes(document.tobytes())
