@@ -6,16 +6,18 @@ import re
 from typing import Any, Final
 
 import orjson
-import pymupdf
 
+from latent_workers.parse.pdf import mupdf
 from tests.support.servers.llm_dialects import SeenRequest
+
+pymupdf: Any = mupdf.load()
 
 TEXT: Final = re.compile(r"<(text-of-the-page(?:-after)?)-(\w+)>\n(.*?)\n</\1-\2>", re.S)
 
 
 def book(*texts: str) -> bytes:
     """A PDF with one of the texts on each page."""
-    document: Any = pymupdf.open()
+    document = pymupdf.open()
     for text in texts:
         document.new_page(width=300, height=400).insert_text((20, 100), text)
     return bytes(document.tobytes())
