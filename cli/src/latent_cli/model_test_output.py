@@ -27,6 +27,7 @@ def _rows_of_language(measured: LanguageModelTest) -> list[tuple[str, str]]:
         ("streams", "no" if first is None else f"yes, from {first:g} ms"),
         ("JSON schema", measured.json_schema.value),
         ("images", "read" if measured.reads_images else "not read"),
+        ("long prompts", "read whole" if measured.reads_long else "not read whole"),
         ("PDFs", "read" if measured.reads_pdf else "not read"),
         (
             "price",

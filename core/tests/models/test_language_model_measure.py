@@ -34,7 +34,7 @@ async def test_latency_schema_pictures_and_cost_of_each_kind_are_measured(kind: 
         server.usage = lambda *_: (1000, 100)
         found = await measured(server, kind=kind, reads=READS, input_price=1.0, output_price=10.0)
     assert found.json_schema is SchemaSupport.ENFORCED
-    assert (found.reads_images, found.reads_pdf) == (True, True)
+    assert (found.reads_images, found.reads_pdf, found.reads_long) == (True, True, True)
     assert min(found.latency_p50_ms, found.first_part_ms or 0.0) > 0
     calls = found.tokens_read // 1000
     assert (found.tokens_written, found.cost) == (calls * 100, round(calls * 0.002, 6))
@@ -47,7 +47,8 @@ async def test_a_server_that_ignores_schemas_and_pictures_is_found_out() -> None
         found = await measured(server, reads=READS)
     assert found.json_schema is SchemaSupport.IGNORED
     assert (found.reads_images, found.reads_pdf) == (False, False)
-    schema, reads = found.warnings
+    schema, long, reads = found.warnings
+    assert (found.reads_long, "is not read whole" in long) == (False, True)
     assert "does not enforce JSON schemas" in schema
     assert "reads nothing: set reads: []" in reads
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from latent_core.models.llm.transcription import Transcript
 from latent_core.models.providers.registry import Providers
 from latent_core.runtime import failpoint
 from latent_core.settings import Settings
+from tests.support import REPOSITORY
 from tests.support.servers.llm_dialects import RefusalError, SeenRequest
 from tests.support.servers.llm_server import MODEL, Fault, LanguageModelServer, Lie
 
@@ -278,6 +280,31 @@ async def test_a_deleted_container_is_read_by_no_model(bench: Bench) -> None:
     assert bench.server.seen == []
 
 
+OUR_SOURCES: Final = [
+    path
+    for package in ("core", "workers", "mcp-server", "cli")
+    for path in (REPOSITORY / package / "src").rglob("*.py")
+]
+CLIENTS: Final = re.compile(
+    r"language_models\.named\(|_models\.named\(|client_of\(|OpenAiChat\(|AnthropicMessages\(|Transcriber\(|ModelWire\("
+)
+MAY_CALL: Final = {
+    "calls.py",
+    "resolve.py",
+    "measure.py",  # sends its own texts
+    "openai_chat.py",
+    "anthropic_messages.py",
+    "transcription.py",
+}
+
+
+def test_no_other_code_reaches_a_language_model(bench: Bench) -> None:
+    found = {path for path in OUR_SOURCES if CLIENTS.search(path.read_text("utf-8"))}
+    assert {path.name for path in found} == MAY_CALL
+    assert {path.parent.name for path in found} == {"llm"}
+    assert not hasattr(bench.calls.model(SUMMARIES), "complete")
+
+
 # -- Budget
 
 
@@ -330,6 +357,25 @@ async def test_a_provider_gets_no_more_requests_at_once_than_its_entry_says(benc
     bench.server.delay = 0.02
     await asyncio.gather(*(bench.calls.complete(call(str(n))) for n in range(6)))
     assert bench.server.peak == 2
+
+
+async def test_a_question_does_not_wait_for_jobs(bench: Bench) -> None:
+    bench.provide(concurrency=1)
+    asking = ModelBlock(enabled=True, provider=f"work/{MODEL}")
+    await bench.permit(ask=asking)
+    bench.server.rules = [("slow", Lie.SLOW)]
+    job = asyncio.create_task(bench.calls.complete(call("slow")))
+    await bench.server.received(1)
+    waiting = call("b", request=replace(call("b").request, seconds=0.3))
+    with pytest.raises(LimitReached, match=r"other requests to the provider of work/.* took"):
+        await bench.calls.complete(waiting)
+    question = call(purpose="ask", block=asking, job_id=None)
+    *_, last = [part async for part in bench.calls.stream(question)]
+    assert last.usage is not None
+    assert not job.done()
+    job.cancel()
+    await asyncio.wait([job])
+    assert not (await bench.calls.complete(call("b"))).cached  # the place is free again
 
 
 async def test_a_rate_is_waited_for_and_named_when_it_is_used_up(bench: Bench) -> None:

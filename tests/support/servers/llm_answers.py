@@ -32,7 +32,9 @@ def reading(seen: SeenRequest) -> str:
     """Of a model that sees the pictures of a test, and keeps its schema."""
     if seen.schema is not None:
         return extractive(seen.schema, seen.text)
-    return "Red." if seen.images else "It is 7431." if seen.pdfs else "hello"
+    if seen.images:
+        return "Red."
+    return "It is 7431." if seen.pdfs or "7431" in seen.text else "hello"
 
 
 def _sentences(text: str) -> Iterator[str]:

@@ -101,6 +101,7 @@ class LanguageModelServer:
     """Requests that the original would not accept."""
     peak: int = 0
     _at_once: int = 0
+    _arrived: asyncio.Event = field(default_factory=asyncio.Event)
     _http: HttpServer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -122,6 +123,12 @@ class LanguageModelServer:
     def base_url(self) -> str:
         return self._http.address
 
+    async def received(self, requests: int) -> None:
+        """Wait for so many requests in all."""
+        while len(self.seen) < requests:
+            self._arrived.clear()
+            await self._arrived.wait()
+
     async def _serve(self, request: HttpRequest) -> HttpReply | StreamedReply | None:
         dialects: tuple[ModelDialect, ...] = (self.chat, Messages(), self.speech)
         dialect = next((one for one in dialects if request.path in one.paths), None)
@@ -133,6 +140,7 @@ class LanguageModelServer:
         try:
             seen = dialect.read(request)
             self.seen.append(seen)
+            self._arrived.set()
             self._at_once += 1
             self.peak = max(self.peak, self._at_once)
             try:

@@ -78,6 +78,8 @@ class LanguageModelTest(BaseModel):
     """Whether it named the colour of a picture."""
     reads_pdf: bool
     """Whether it named the number on a page."""
+    reads_long: bool
+    """Whether it read a prompt of 6,000 words whole."""
     input_price: float | None
     """Of a million tokens that it reads; None is unknown."""
     output_price: float | None

@@ -38,7 +38,7 @@ _READ: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input
 
 
 class AnthropicMessages:
-    """Implements ``LanguageModel``."""
+    """Implements ``ModelClient``."""
 
     def __init__(self, endpoint: ModelEndpoint) -> None:
         self.name = endpoint.name

@@ -47,6 +47,7 @@ from latent_core.models.llm.port import (
     AnswerPart,
     Completion,
     LanguageModel,
+    ModelFacts,
     Part,
     Stop,
     TextPart,
@@ -62,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 SPEECH: Final = "speech"
 """The purpose whose models transcribe."""
+QUESTION: Final = "ask"
+"""The purpose for which a person waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +126,15 @@ class ModelCalls:
         self._at_work: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     def model(self, block: ModelBlock) -> LanguageModel:
-        """The model that a block permits, to read what it can: ``reads_pdf``, ``reads_images``. ``Forbidden`` if the
-        block permits none."""
-        return self._models.named(_permitted(block, "the block")).model
+        """What the model that a block permits can read. ``Forbidden`` if the block permits none."""
+        model = self._models.named(_permitted(block, "the block")).model
+        return ModelFacts(model.name, model.reads_pdf, model.reads_images)
 
     async def complete(self, call: Call) -> CachedAnswer:
         """The answer of an equal call that is stored, or the model's.
 
         ``Forbidden`` if the manifest does not permit the call, or its budget is used up. Other errors are those of
-        ``LanguageModel.complete``, after retries.
+        ``ModelClient.complete``, after retries.
         """
         key = answer_key(call)
         lock = self._at_work.setdefault((call.container_id, key), asyncio.Lock())
@@ -219,10 +222,20 @@ class ModelCalls:
 
     @asynccontextmanager
     async def _slot(self, call: Call, opened: OpenModel) -> AsyncIterator[None]:
-        """One of the provider's concurrent requests, within its rate."""
-        async with opened.slots:
+        """One of the provider's concurrent requests, within its rate. Questions do not wait for jobs."""
+        asks = call.purpose == QUESTION
+        slots = opened.question_slots if asks else opened.slots
+        try:
+            async with asyncio.timeout(call.request.seconds):
+                await slots.acquire()
+        except TimeoutError as exc:
+            raise LimitReached(
+                f"other requests to the provider of {opened.model.name} took {call.request.seconds:.0f} s: try again later,"
+                " or raise its concurrency in the file LLC_PROVIDERS"
+            ) from exc
+        try:
             try:
-                await opened.rate.take(1, within=call.request.seconds)
+                await opened.rate.take(1, urgent=asks, within=call.request.seconds)
             except LimitReached as exc:
                 raise LimitReached(
                     f"the limit of {opened.per_minute} requests a minute of the provider of {opened.model.name} is used up:"
@@ -230,6 +243,8 @@ class ModelCalls:
                     **exc.details,
                 ) from exc
             yield
+        finally:
+            slots.release()
 
     def _attempts(self) -> Iterable[int]:
         return range(1, self._retry_policy.attempts + 1)

@@ -17,13 +17,19 @@ from typing import Final, TypeVar
 
 import orjson
 
-from latent_core.domain.errors import InputRefused, MalformedAnswer, Misconfigured, RateLimited
+from latent_core.domain.errors import (
+    InputRefused,
+    MalformedAnswer,
+    Misconfigured,
+    RateLimited,
+    TimedOut,
+)
 from latent_core.models.llm.port import (
     Answer,
     Completion,
     ImagePart,
     JsonSchema,
-    LanguageModel,
+    ModelClient,
     Part,
     PdfPart,
     TextPart,
@@ -53,6 +59,8 @@ SCHEMA: Final = JsonSchema(
         "additionalProperties": False,
     },
 )
+LONG_WORDS: Final = 6000
+"""Of a prompt whose first sentence is needed for the answer."""
 PLAIN: Final = "Answer with the single word hello, and nothing else."
 """A model that keeps the schema nevertheless is made to by its server."""
 
@@ -74,7 +82,7 @@ async def measure_language_model(name: str, found: ProviderModel) -> LanguageMod
 class _LanguageTest:
     name: str
     provider: Provider
-    model: LanguageModel
+    model: ModelClient
     used: list[Usage] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -90,6 +98,7 @@ class _LanguageTest:
             "Which colour is this picture?", ImagePart(red(), "image/png"), COLOUR
         )
         pdf = await self._reads("Which number is on this page?", PdfPart(page_with(NUMBER)), NUMBER)
+        whole = await self._reads_long()
         self._compare(images=images, pdf=pdf)
         read = sum(usage.input_tokens for usage in self.used)
         written = sum(usage.output_tokens for usage in self.used)
@@ -102,6 +111,7 @@ class _LanguageTest:
             json_schema=support,
             reads_images=images,
             reads_pdf=pdf,
+            reads_long=whole,
             input_price=prices[0] or None,
             output_price=prices[1] or None,
             tokens_read=read,
@@ -158,6 +168,26 @@ class _LanguageTest:
         except InputRefused:
             return False
         return expected in answer.text.lower()
+
+    async def _reads_long(self) -> bool:
+        """Whether a long prompt is read whole: some servers cut its beginning without an error."""
+        filler = "The boats went out at dawn and came back at noon. " * (LONG_WORDS // 11)
+        text = f"The number is {NUMBER}. {filler}Which number was in the first sentence?"
+        try:
+            answer = await self._answer([TextPart(text)])
+        except InputRefused as exc:
+            why = exc.message
+        except TimedOut:
+            why = f"no answer within {SECONDS:g} s"
+        else:
+            if NUMBER in answer.text:
+                return True
+            why = "the answer does not know its beginning"
+        self.warnings.append(
+            f"A prompt of {LONG_WORDS} words is not read whole ({why}): give the server a longer context. Ollama cuts prompts"
+            " unless OLLAMA_CONTEXT_LENGTH is set."
+        )
+        return False
 
     def _compare(self, *, images: bool, pdf: bool) -> None:
         measured = frozenset(name for name, reads in (("images", images), ("pdf", pdf)) if reads)

@@ -41,7 +41,7 @@ _STOPS: Final = {
 
 
 class OpenAiChat:
-    """Implements ``LanguageModel``."""
+    """Implements ``ModelClient``."""
 
     def __init__(self, endpoint: ModelEndpoint, *, limit: str = LIMITS[0]) -> None:
         """``limit`` of ``LIMITS``; the other one is tried if the server refuses it."""
@@ -97,7 +97,7 @@ class OpenAiChat:
                 choice = self._choice(event)
                 if choice is None:
                     continue
-                text, refusal = self._text_of(choice.get("delta"))
+                text, refusal = self._text_of(choice.get("delta") or {})
                 stop = self._stop(choice.get("finish_reason")) or stop
                 refused = refused or bool(refusal)
                 if piece := text or refusal:

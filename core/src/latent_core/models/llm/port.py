@@ -101,6 +101,8 @@ class AnswerPart:
 
 
 class LanguageModel(Protocol):
+    """What features know of a model. Only ``calls`` calls it, as a ``ModelClient``."""
+
     @property
     def name(self) -> str:
         """``<provider>/<model>``."""
@@ -115,6 +117,19 @@ class LanguageModel(Protocol):
     def reads_images(self) -> bool:
         """Whether requests may have ``ImagePart``."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """Implements ``LanguageModel``."""
+
+    name: str
+    reads_pdf: bool
+    reads_images: bool
+
+
+class ModelClient(LanguageModel, Protocol):
+    """A model at its server."""
 
     async def complete(self, request: Completion) -> Answer:
         """One call over the network, without retries. ``InputRefused`` if the server refuses this request,

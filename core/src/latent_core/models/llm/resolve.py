@@ -12,14 +12,16 @@ from latent_core.domain.manifest.model import MODEL_BLOCKS, Manifest, model_bloc
 from latent_core.models.embedding.rate import Rate
 from latent_core.models.llm.anthropic_messages import AnthropicMessages
 from latent_core.models.llm.openai_chat import LIMITS, OpenAiChat
-from latent_core.models.llm.port import LanguageModel, Usage
+from latent_core.models.llm.port import ModelClient, Usage
 from latent_core.models.llm.transcription import TRANSCRIBES, Transcriber
 from latent_core.models.llm.wire import ModelEndpoint
 from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.registry import UNLIMITED, Provider, ProviderModel, Providers
 
 REQUESTS: Final = 4
-"""Concurrent ones to a provider, unless its entry says otherwise."""
+"""Concurrent ones of jobs to a provider, unless its entry says otherwise."""
+QUESTIONS: Final = 2
+"""Concurrent ones besides these."""
 MILLION: Final = 1_000_000
 _OWN_HOST: Final = ".openai.com"
 
@@ -28,10 +30,12 @@ _OWN_HOST: Final = ".openai.com"
 class OpenModel:
     """A language model, with the limits and prices of its provider."""
 
-    model: LanguageModel
+    model: ModelClient
     rate: Rate
     per_minute: int
     slots: asyncio.Semaphore
+    """Concurrent requests of jobs."""
+    question_slots: asyncio.Semaphore
     input_price: float
     output_price: float
 
@@ -49,6 +53,7 @@ class LanguageModels:
     _open: dict[tuple[str, bool], OpenModel] = field(default_factory=dict)
     _limits: dict[str, Rate] = field(default_factory=dict)
     _slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _question_slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
     def check(self, manifest: Manifest) -> None:
         """``Invalid`` names the enabled blocks whose provider is unknown here, or cannot do what the block needs."""
@@ -122,6 +127,7 @@ class LanguageModels:
             self._limits[limit],
             per_minute,
             self._slots.setdefault(provider.name, asyncio.Semaphore(requests)),
+            self._question_slots.setdefault(provider.name, asyncio.Semaphore(QUESTIONS)),
             provider.input_price,
             provider.output_price,
         )
@@ -143,14 +149,14 @@ def endpoint_of(name: str, found: ProviderModel, requests: int) -> ModelEndpoint
         provider.secret(),
         reads_pdf="pdf" in provider.reads,
         reads_images="images" in provider.reads,
-        connections=requests,
+        connections=requests + QUESTIONS,
         setting=provider.address_setting,
         key_setting=provider.key_setting,
         key_header=provider.key_header,
     )
 
 
-def client_of(name: str, found: ProviderModel, requests: int) -> LanguageModel:
+def client_of(name: str, found: ProviderModel, requests: int) -> ModelClient:
     """The client of a provider's model. Its texts and pictures leave this machine: only ``calls`` uses it, and the test
     of a model, which sends its own."""
     endpoint = endpoint_of(name, found, requests)

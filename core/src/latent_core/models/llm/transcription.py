@@ -51,7 +51,7 @@ class Transcript(BaseModel):
 
 
 class Transcriber:
-    """A model of speech. Implements ``LanguageModel``: a request has one ``AudioPart``, and the text of its answer is a
+    """A model of speech. Implements ``ModelClient``: a request has one ``AudioPart``, and the text of its answer is a
     ``Transcript`` in JSON."""
 
     reads_pdf = False

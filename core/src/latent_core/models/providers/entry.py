@@ -65,7 +65,7 @@ class ProviderEntry(BaseModel):
     rate: int | None = Field(default=None, ge=1, le=10**9)
     """Texts, or requests to language models, per minute; default: as the server's own answers demand."""
     concurrency: int | None = Field(default=None, ge=1, le=64)
-    """Concurrent requests for documents; default 8, to language models 4."""
+    """Concurrent requests of jobs; default 8, to language models 4."""
     price: float | None = Field(default=None, ge=0, le=1_000_000)
     """Of a million tokens, in any currency."""
     input_price: float | None = Field(default=None, ge=0, le=1_000_000)
