@@ -14,7 +14,7 @@ from rich.console import Console
 from latent_cli import jobs_output, progress
 from latent_cli.commands import documents, export, import_
 from latent_cli.hits_output import hit_lines, marked, others, rating
-from latent_cli.jobs_output import about, named
+from latent_cli.jobs_output import about, named, read_by_models
 from latent_cli.output import MAX_CAUSE, brief, can_link, moment, safe, size
 from latent_cli.place_output import place_of
 from latent_cli.progress import IngestBars, JobsBar
@@ -23,7 +23,7 @@ from latent_client.folder import FolderProgress
 from latent_core.domain.document import DocumentFailure, DocumentState, DocumentView
 from latent_core.domain.errors import Issue, IssueCode
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
-from latent_core.domain.job import JobKind, JobState, JobView
+from latent_core.domain.job import JobKind, JobLanguageModels, JobState, JobView
 from latent_core.wire.search import AlsoInDocument, PlaceView, SearchRequest
 from latent_core.wire.transfers import ImportAnswer
 from tests.support.clock import FakeClock
@@ -49,6 +49,13 @@ def ended_job(state: JobState, *, cancel_requested: bool = False, **more: Any) -
         finished_at=None,
         **fields,
     )
+
+
+def test_a_job_shows_what_language_models_used() -> None:
+    usage = JobLanguageModels(calls=2, input_tokens=2_000_000, output_tokens=200_000, cost=6)
+    shown = "2 calls, 2,000,000 tokens read, 200,000 written"
+    assert read_by_models(usage) == f"{shown}, cost 6.0000"
+    assert read_by_models(usage.model_copy(update={"cost": 0.0})) == shown
 
 
 def test_the_words_of_the_query_stand_out_in_the_snippet(gateway: FakeGateway) -> None:

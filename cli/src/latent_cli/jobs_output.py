@@ -12,7 +12,7 @@ from latent_cli.exits import FAILED, FOUND
 from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, table
 from latent_cli.progress import JobsBar, ProgressBars
 from latent_cli.session import ask
-from latent_core.domain.job import JobEmbedding, JobState, JobView
+from latent_core.domain.job import JobEmbedding, JobLanguageModels, JobState, JobView
 
 WAIT_SECONDS = 6 * 3600.0
 NAMED_DOCUMENTS = 3
@@ -121,6 +121,14 @@ def progress_of(job: JobView) -> str:
     total = "?" if job.progress_total is None else str(job.progress_total)
     counted = f"{job.progress_done}/{total}" if job.progress_done or job.progress_total else ""
     return " ".join(part for part in (counted, job.progress_note) if part)
+
+
+def read_by_models(usage: JobLanguageModels) -> str:
+    cost = f", cost {usage.cost:.4f}" if usage.cost else ""
+    return (
+        f"{amount(usage.calls, 'call')}, {usage.input_tokens:,} tokens read,"
+        f" {usage.output_tokens:,} written{cost}"
+    )
 
 
 def sent(embedding: JobEmbedding) -> str:

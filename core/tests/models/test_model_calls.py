@@ -28,6 +28,7 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.ids import JobId
+from latent_core.domain.job import JobLanguageModels
 from latent_core.domain.manifest.model import Manifest, ModelBlock, ModelBudget, Summaries
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.llm.calls import Call, ModelCalls, ModelRetryPolicy, answer_key
@@ -42,6 +43,7 @@ from latent_core.models.llm.port import (
 from latent_core.models.llm.resolve import LanguageModels
 from latent_core.models.llm.transcription import Transcript
 from latent_core.models.providers.registry import Providers
+from latent_core.queue import admin
 from latent_core.runtime import failpoint
 from latent_core.settings import Settings
 from tests.support import REPOSITORY
@@ -58,6 +60,9 @@ NOTE: Final = {
     "additionalProperties": False,
 }
 CHANGE: Final = "UPDATE containers SET manifest = %(manifest)s::jsonb WHERE id = 'notes'"
+JOB: Final = """
+INSERT INTO jobs (kind, container_id, principal) VALUES ('extract', 'notes', 'you') RETURNING id
+"""
 DOCUMENT: Final = """
 INSERT INTO documents (id, container_id, uri) VALUES (%(id)s, 'notes', 'file:///a')
 """
@@ -224,6 +229,20 @@ async def test_documents_are_read_by_messages_of_anthropic(bench: Bench) -> None
     await bench.calls.complete(call(request=request))
     (seen,) = bench.server.seen
     assert (seen.path, seen.pdfs) == ("/v1/messages", (b"%PDF-1.7",))
+
+
+async def test_a_job_shows_what_its_models_used(bench: Bench) -> None:
+    bench.server.usage = lambda *_: (1_000_000, 100_000)
+    async with bench.db.transaction() as conn:
+        row = await (await conn.execute(JOB)).fetchone()
+        assert row is not None
+    for text in ("a", "b", "a"):
+        await bench.calls.complete(call(text, job_id=JobId(row["id"])))
+    async with bench.db.transaction() as conn:
+        view = await admin.get(conn, row["id"])
+    assert view.language_models == JobLanguageModels(
+        calls=2, input_tokens=2_000_000, output_tokens=200_000, cost=6.0
+    )
 
 
 # -- Permission

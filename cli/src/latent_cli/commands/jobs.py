@@ -11,6 +11,7 @@ from latent_cli.jobs_output import (
     about,
     exit_for,
     progress_of,
+    read_by_models,
     sent,
     show_failed,
     show_jobs,
@@ -201,6 +202,7 @@ def _show(job: JobView) -> None:
         "started": moment(job.started_at),
         "finished": moment(job.finished_at),
         "embedding": sent(job.embedding) if job.embedding else "",
+        "models": read_by_models(job.language_models) if job.language_models else "",
         "result": _format_result(job.result or {}),
         "cause": f"{job.cause.message} ({job.cause.code.value})" if job.cause else "",
     }

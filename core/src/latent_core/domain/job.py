@@ -131,6 +131,17 @@ class JobEmbedding(BaseModel):
     """By LLC_EMBED_PRICE_PER_MILLION."""
 
 
+class JobLanguageModels(BaseModel):
+    """Usage of language models by a job."""
+
+    calls: int
+    """Answers that were stored before are not among them."""
+    input_tokens: int
+    output_tokens: int
+    cost: float
+    """By the prices of the providers."""
+
+
 class JobView(BaseModel):
     """A job in API answers."""
 
@@ -152,6 +163,7 @@ class JobView(BaseModel):
     result: dict[str, Any] | None = None
     """Result of the kinds of job that have one."""
     embedding: JobEmbedding | None = None
+    language_models: JobLanguageModels | None = None
     cancel_requested: bool
     created_at: datetime
     started_at: datetime | None

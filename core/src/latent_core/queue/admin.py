@@ -119,7 +119,10 @@ SELECT j.id AS job_id, j.kind, j.container_id, j.doc_id, d.uri AS source_uri, j.
             THEN extract(epoch FROM now() - j.started_at)::float
                  * (j.progress_total - j.progress_done) / j.progress_done END AS eta_seconds,
        (SELECT jsonb_build_object('texts', sum(u.texts), 'tokens', sum(u.tokens), 'cost', sum(u.cost))
-        FROM embed_usage u WHERE u.job_id = j.id HAVING count(*) > 0) AS embedding
+        FROM embed_usage u WHERE u.job_id = j.id HAVING count(*) > 0) AS embedding,
+       (SELECT jsonb_build_object('calls', sum(u.calls), 'input_tokens', sum(u.input_tokens),
+                                  'output_tokens', sum(u.output_tokens), 'cost', round(sum(u.cost)::numeric, 6))
+        FROM model_usage u WHERE u.container_id = j.container_id AND u.job_id = j.id HAVING count(*) > 0) AS language_models
 FROM jobs j LEFT JOIN documents d ON d.id = j.doc_id
 WHERE j.id = ANY (%(ids)s)
 ORDER BY j.id DESC
