@@ -222,7 +222,8 @@ class Adder:
         known = {file.path: file for file in listing.files}
         paths = sorted(set(source.needed(listing.files)))
         for path in paths:
-            if path not in known or not is_model_file(source.place(known[path])):
+            taken = not source.folder and path.startswith(f"{PICTURES_FOLDER}/")
+            if path not in known or taken or not is_model_file(source.place(known[path])):
                 raise Invalid(
                     f"{listing.hub_id} needs {path!r}, which is no file that is fetched from a hub"
                 )
