@@ -14,7 +14,6 @@ import pytest
 
 from latent_client import AsyncClient, SyncClient
 from latent_core.domain.errors import LatentError, NotFound
-from latent_core.domain.generated import GeneratedGroup
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.ask import AskRequest
 from latent_core.wire.containers import ContainerState
@@ -123,9 +122,6 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/admin/pdf-status": lambda c, _: c.pdf_status("art"),
     "POST /v1/admin/process-selected": lambda c, _: c.process_selected("art", [DOC]),
     "GET /v1/admin/understanding": lambda c, _: c.understanding("art"),
-    "POST /v1/admin/drop-generated": lambda c, _: c.drop_generated(
-        "art", GeneratedGroup.EXTRACTION, [DOC]
-    ),
     "POST /v1/admin/extract": lambda c, _: c.extract("art", [DOC]),
     "GET /v1/containers/{container_id}/pages": lambda c, _: c.find_pages("art", page=1),
     "GET /v1/documents/{doc_id}/pages/{page}/extraction": lambda c, _: c.page_extraction(DOC, 1),

@@ -247,12 +247,6 @@ async def test_an_installed_cross_encoder_reranks_by_default_and_an_evaluation_t
     texts = [f"red {letters} harbour {letters}{letters}" for letters in ("b c", "d", "e f", "g h")]
     added = [await client.add("ranked", text=text, title=str(n)) for n, text in enumerate(texts)]
     await client.wait([answer.job_id for answer in added])
-    named = Manifest.model_validate(
-        {"id": "named", "name": "N", "embedder": "openai/test", "dims": OPENAI_DIMS}
-        | {"retrieval": {"rerank": {"provider": "tiny-renker"}}}
-    )
-    with pytest.raises(Invalid, match=r"rerank\.provider: .*latent models add .*'tiny-ranker'"):
-        await client.create(named)
     query = SearchRequest(query="red harbour", containers=["ranked"], top_k=4)
     fused = await client.search(query)
     answer = await client.search(query.model_copy(update={"mode": SearchMode.RERANK}))

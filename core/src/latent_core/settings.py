@@ -174,8 +174,8 @@ class Settings(BaseSettings):
     rerank_provider: Annotated[str, AfterValidator(check_reranker)] | None = _named(
         "LLC_RERANK_PROVIDER", "RERANK_PROVIDER"
     )
-    """For manifests without a provider: ``api``, ``local``, the name of an installed cross-encoder or
-    ``<provider>/<model>``; default what is configured, the server first. ``none`` turns reranking off."""
+    """For manifests without a provider: ``api``, ``local`` or ``<provider>/<model>``; default what is configured, the
+    server first. ``none`` turns reranking off."""
     rerank_api_url: str | None = _named("LLC_RERANK_API_URL", "RERANK_API_URL")
     rerank_api_key: SecretStr | None = _named("LLC_RERANK_API_KEY", "RERANK_API_KEY")
     rerank_dialect: Literal["auto", "contract", "cohere", "jina", "voyage", "vllm", "tei"] = _named(

@@ -83,6 +83,11 @@ DELIVERED = {
     "ask.provider": "the language model that answers",
     "extraction.enabled": "pages are described by a language model",
     "extraction.provider": "which one",
+    "summaries.enabled": "documents are summarised by a language model",
+    "summaries.provider": "which one",
+    "summaries.weight": "weight of their channel in searches",
+    "speech.enabled": "recordings are transcribed by a language model",
+    "speech.provider": "which one",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
 # Refused by name when they are switched on (test_offer), until the part that delivers them.

@@ -43,8 +43,6 @@ from tests.support.servers.llm_dialects import (
     ChatCompletions,
     GivenAnswer,
     Messages,
-    RefusalError,
-    SeenRequest,
     Transcriptions,
 )
 from tests.support.servers.llm_server import MODEL, Fault, LanguageModelServer, Lie
@@ -312,37 +310,6 @@ def _without_usage(original: Callable[..., Any]) -> Callable[..., Any]:
         return [re.sub(rb'"usage":\{[^}]*\}', b'"usage":null', event) for event in made]
 
     return answer
-
-
-async def test_characters_that_no_database_holds_are_replaced(
-    server: LanguageModelServer, model: LanguageModel
-) -> None:
-    server.script = [GivenAnswer("red\0lamp")] * 2
-    assert (await model.complete(completion())).text == "red\ufffdlamp"
-    assert "".join(part.text for part in await streamed(model, completion())) == "red\ufffdlamp"
-
-
-@pytest.mark.parametrize(
-    ("reason", "error"),
-    [
-        ("The model `m` does not exist", Misconfigured),
-        ("Incorrect API key provided: sk-1", Misconfigured),
-        ("Your credit balance is too low", Misconfigured),
-        ("The page about billing and API keys cannot be read", InputRefused),
-        ("prompt is too long: 9 tokens > 8 maximum", InputRefused),
-    ],
-)
-async def test_a_refusal_of_all_requests_differs_from_one_of_this_request(
-    server: LanguageModelServer, model: LanguageModel, reason: str, error: type[LatentError]
-) -> None:
-    def refuse(_: SeenRequest) -> str:
-        raise RefusalError(400, reason)
-
-    server.answer = refuse
-    with pytest.raises(error) as raised:
-        await model.complete(completion())
-    if isinstance(raised.value, InputRefused):
-        assert raised.value.too_long is ("too long" in reason)
 
 
 # -- Anthropic's messages

@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 from latent_core.db.connection import Database
-from latent_core.db.containers import Space
 from latent_core.domain.errors import LatentError, OtherModel
-from latent_core.domain.ids import SpaceId
 from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.api.identity import (
     CHECK_SECONDS,
@@ -218,32 +216,3 @@ async def test_a_window_that_cannot_be_read_now_is_not_decided_without_it(
         assert np.allclose(await processes.open(server).embed_documents([LONG]), first, atol=1e-6)
         (row,) = await sql(database, "SELECT max_tokens FROM embedder_references")
         assert row["max_tokens"] == 32
-
-
-async def test_vectors_of_an_archive_are_those_of_the_model_here_or_are_not_taken(
-    processes: Processes, server: ProviderServer
-) -> None:
-    text = "an anchor in the yard"
-    (vector,) = server.vectors([text])
-    registry = processes.start(server)
-    space = Space(SpaceId(1), "c", NAME, "1", DIMS)
-    await embedder_of(registry).embed_documents(["lamp oil"])
-    assert await registry.makes(space, text, vector)
-    assert not await registry.makes(space, text, vector[::-1])
-
-
-async def test_the_model_of_an_archive_is_compared_with_the_server_at_its_first_use(
-    processes: Processes, server: ProviderServer
-) -> None:
-    text = "an anchor in the yard"
-    server.other_model = True
-    (vector,) = server.vectors([text])
-    registry = processes.start(server)
-    assert await registry.makes(Space(SpaceId(1), "c", NAME, "1", DIMS), text, vector)
-    assert await registry.makes(Space(SpaceId(1), "c", NAME, "1", DIMS), text, vector)
-    assert not server.requests, "an archive is imported while its server is away"
-    server.other_model = False
-    with pytest.raises(OtherModel):
-        await processes.open(server).embed_query("lamp")
-    server.other_model = True
-    await processes.open(server).embed_query("lamp")

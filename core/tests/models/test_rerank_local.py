@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -379,21 +378,22 @@ def test_runs_hold_each_pair_once_within_the_budget(lengths: list[int], budget: 
         assert len(run) == 1 or len(run) * max(lengths[index] for index in run) <= budget
 
 
-def install(
-    store: ModelStore, name: str, kind: Literal["reranker", "embedder"] = "reranker"
-) -> InstalledModel:
-    """A cross-encoder, recorded as ``kind``."""
-    with store.locked(name, 1):
-        adding = store.adding(f"{name}@000000000000")
+async def test_an_installed_cross_encoder_reranks_as_soon_as_it_is_there(tmp_path: Path) -> None:
+    store = ModelStore(tmp_path / "models")
+    rerankers = Rerankers.of(Settings(), store)
+    with pytest.raises(Unavailable, match="latent models add"):
+        rerankers.named("local")
+    with store.locked("tiny-reranker", 1):
+        adding = store.adding("tiny-reranker@000000000000")
         adding.mkdir()
         write_tokenizer(adding)
         write_model(adding)
         files = {name: hashes_of(adding / name) for name in ("model.onnx", "tokenizer.json")}
         model = InstalledModel(
-            hub_id=f"acme/{name}",
+            hub_id="acme/tiny-reranker",
             revision="0" * 40,
-            name=name,
-            kind=kind,
+            name="tiny-reranker",
+            kind="reranker",
             precision="fp32",
             files=tuple(
                 ModelFile(path=path, size=own.size, sha256=own.sha256)
@@ -402,15 +402,6 @@ def install(
             added_at=datetime.now(UTC),
         )
         store.publish(adding, model)
-    return model
-
-
-async def test_an_installed_cross_encoder_reranks_as_soon_as_it_is_there(tmp_path: Path) -> None:
-    store = ModelStore(tmp_path / "models")
-    rerankers = Rerankers.of(Settings(), store)
-    with pytest.raises(Unavailable, match="latent models add"):
-        rerankers.named("local")
-    model = install(store, "tiny-reranker")
     found = rerankers.named()
     assert rerankers.named("local") is found
     assert "tiny-reranker" in found.name
@@ -420,48 +411,3 @@ async def test_an_installed_cross_encoder_reranks_as_soon_as_it_is_there(tmp_pat
     store.remove(model)
     assert not rerankers.offered("local")
     await rerankers.close()
-
-
-async def test_of_several_installed_cross_encoders_a_manifest_or_the_setting_names_one(
-    tmp_path: Path,
-) -> None:
-    store = ModelStore(tmp_path / "models")
-    older, newer = install(store, "tiny-older"), install(store, "tiny-newer")
-    install(store, "tiny-embedder", "embedder")
-    rerankers = Rerankers.of(Settings(), store)
-    by_setting = Rerankers.of(Settings(rerank_provider="tiny-older"), store)
-    for name in (older.name, newer.name):
-        rerankers.check(name)
-        assert name in rerankers.named(name).name
-    assert by_setting.named() is by_setting.named("tiny-older")
-    assert newer.name in by_setting.named("tiny-newer").name
-    with pytest.raises(Invalid, match=r"provider: .*tiny-embedder embeds texts and reranks none"):
-        rerankers.check("tiny-embedder")
-    with pytest.raises(
-        Invalid, match="latent models add <owner>/tiny-alder; did you mean 'tiny-older'"
-    ):
-        rerankers.check("tiny-alder")
-    with pytest.raises(Invalid, match="did you mean 'local'"):
-        rerankers.check("lokal")
-    with pytest.raises(Invalid, match=r"LLC_RERANK_PROVIDER: .* latent models add cross-encoder/"):
-        Rerankers.of(Settings(rerank_provider="ms-marco-minilm-l6-v2"), store)
-    store.remove(older)
-    assert not rerankers.offered(older.name)
-    with pytest.raises(Unavailable, match="latent models add <owner>/tiny-older"):
-        rerankers.named(older.name)
-    await rerankers.close()
-    await by_setting.close()
-
-
-async def test_a_server_without_reranking_accepts_manifests_that_name_one_it_has(
-    tmp_path: Path,
-) -> None:
-    store = ModelStore(tmp_path / "models")
-    install(store, "tiny-reranker")
-    off = Rerankers.of(Settings(rerank_provider="none"), store)
-    off.check("tiny-reranker")
-    with pytest.raises(Invalid, match="is not installed"):
-        off.check("tiny-other")
-    with pytest.raises(Unavailable, match="turned off"):
-        off.named("tiny-reranker")
-    await off.close()

@@ -243,6 +243,67 @@ def test_what_looks_like_sql_is_a_value_and_a_name_like_any_other(world: World, 
         assert world.run(world.judged(written, UNDECLARED, 1000)) == expected(written)
 
 
+SUMMARISED: Final = """
+INSERT INTO summaries (doc_id, generation, state, front_matter, model, prompt_version, input_hash)
+VALUES (%(doc_id)s, %(generation)s, %(state)s, %(front_matter)s, 'tests/writer', 'summary-1', '')
+"""
+FRONT_MATTER: Final = {
+    "doc_id": "5f6c",
+    "source_path": "guides/pkce.md",
+    "language": "english",
+    "product_tags": ["Next.js", "Auth.js"],
+    "last_updated": "2026-01-31",
+    "key_topics": ["PKCE", "code verifier"],
+    "api_symbols": ["createVerifier()"],
+    "related_files": ["lib/pkce.ts"],
+    "suggested_queries": ["How is PKCE configured?"],
+}
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [
+        {"summary.doc_id": "5f6c"},
+        {"summary.source_path": {"prefix": "guides/"}},
+        {"summary.language": ["english", "german"]},
+        {"summary.product_tags": "Auth.js"},
+        {"summary.last_updated": "2026-01-31"},
+        {"summary.last_updated": {"gte": "2026-01-01", "lt": "2026-02-01"}},
+        {"summary.key_topics": {"contains": "verifier"}},
+        {"summary.api_symbols": {"eq": "createVerifier()"}},
+        {"summary.related_files": {"contains": "pkce"}},
+        {"summary.suggested_queries": {"exists": True}},
+        {"summary.key_topics": {"ne": "OAuth"}, "summary.product_tags": {"prefix": "Next"}},
+    ],
+)
+@pytest.mark.parametrize("lies", [False, True])
+def test_each_field_of_a_summary_filters_the_chunks_of_its_document(
+    world: World, holds: dict[str, Any], lies: bool
+) -> None:
+    done, *others = sorted({row.doc_id for row in ROWS})[:4]
+    # Of another generation, failed, and with fields of other types, as an archive may hold them.
+    rows = [
+        (done, 1, "done", {"key_topics": ["OAuth"]} if lies else FRONT_MATTER),
+        (others[0], 2, "done", FRONT_MATTER),
+        (others[1], 1, "failed", FRONT_MATTER),
+        (others[2], 1, "done", {"key_topics": {"PKCE": 1}, "last_updated": "soon"}),
+    ]
+
+    async def judged() -> set[int]:
+        async with world.db.transaction() as conn:
+            for doc_id, generation, state, fields in rows:
+                values = {"doc_id": doc_id, "generation": generation, "state": state}
+                await conn.execute(SUMMARISED, values | {"front_matter": Jsonb(fields)})
+        return await world.judged(holds, UNDECLARED, 1000)
+
+    found = world.run(judged())
+    own = {row.chunk_no for row in ROWS if row.doc_id == done}
+    assert own
+    assert own & found == (set() if lies else own)
+    if "ne" not in str(holds):
+        assert found <= own, "nothing of another generation, of a failed one or of another form"
+
+
 def test_an_invisible_document_is_not_let_through_by_any_filter(world: World) -> None:
     async def hidden() -> set[int]:
         async with world.db.transaction() as conn:

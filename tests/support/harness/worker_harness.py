@@ -104,10 +104,6 @@ class CountingEmbedder(TextsOnly):
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model
 
-    async def makes(self, space: object, text: str, vector: Vector) -> bool:
-        """As a local embedder, whose version says it."""
-        return True
-
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
         if self.failure is not None:
             raise self.failure

@@ -24,7 +24,6 @@ import numpy as np
 import orjson
 
 from latent_core.domain.vector_types import Matrix
-from latent_core.models.embedding.api.identity import TEXT
 from latent_core.runtime.lifeline import watch_parent
 from tests.support.hashed_embedder import HashedWords
 from tests.support.servers.image_dialects import See, blind, read_form, read_json
@@ -176,11 +175,9 @@ class EmbeddingServer:
         if payload["model"] in self.gone:
             return _error(404, "The model does not exist")
         texts, images = read_json(payload, self._see)
-        dims = int(request.query.get("dims", [str(_width(payload["model"], self.dims))])[0])
-        if _compares(texts):
-            return _good(self.vectors(texts, dims), range(1), payload["model"], _tokens(texts))
         self.stats.requests += 1
         self.stats.largest = max(self.stats.largest, len(texts))
+        dims = int(request.query.get("dims", [str(_width(payload["model"], self.dims))])[0])
         if plan := self._next_plan(texts):
             return await self._misbehave(plan, texts, dims)
         self.stats.texts += len(texts)
@@ -202,8 +199,6 @@ class EmbeddingServer:
         return answer
 
     async def _answer_as_nomic(self, texts: Sequence[str], dims: int) -> HttpReply | None:
-        if _compares(texts):
-            return _good_of_nomic(self.vectors(texts, dims), texts)
         self.stats.requests += 1
         plan = self._next_plan(texts)
         if plan is None:
@@ -266,11 +261,6 @@ class EmbeddingServer:
                 whole = _good(np.full_like(vectors, 0.5), order).body
                 return HttpReply(200, whole.replace(b"0.5", b"NaN"))
         return HttpReply(200, _good(vectors, order).body[:-20])
-
-
-def _compares(texts: Sequence[str]) -> bool:
-    """Whether a request asks which model this is: it comes once a minute, is not counted, and meets no fault."""
-    return len(texts) == 1 and texts[0].endswith(TEXT)
 
 
 def _tokens(texts: Sequence[str]) -> int:

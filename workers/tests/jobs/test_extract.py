@@ -17,13 +17,11 @@ from latent_core.db.connection import Database
 from latent_core.db.documents import page_extractions
 from latent_core.db.documents.page_extractions import PageExtractionRow
 from latent_core.domain.errors import Forbidden, IngestFailed
-from latent_core.domain.generated import GeneratedGroup
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest, ModelBlock, ModelBudget
 from latent_core.domain.pdf_status import Action, SelectedDocument
 from latent_core.ingest import extraction
-from latent_core.ingest.generated import DropPayload, request_drop
 from latent_core.models.llm import calls as calls_module
 from latent_core.models.llm.calls import ModelCalls
 from latent_core.queue import clock
@@ -193,29 +191,6 @@ async def test_pages_of_a_new_document_are_described_and_found(desk: Desk) -> No
         )
         == 3
     )
-    await desk.harness.settle()
-    assert (await desk.harness.examine()).clean
-
-
-async def test_what_is_dropped_is_made_again_without_a_call_and_the_source_is_untouched(
-    desk: Desk,
-) -> None:
-    sources = "SELECT c.*, c.xmin::text AS written_by FROM chunks c WHERE generated IS NULL ORDER BY position"
-    db = desk.harness.stack.db
-    doc_id = await desk.add("Gulls fly.", "Whales dive.")
-    originals = await sql(db, sources)
-    assert await desk.work() == []
-    before, _ = await desk.generated(), await desk.calls()
-    payload = DropPayload(group=GeneratedGroup.EXTRACTION, doc_ids=[doc_id])
-    async with db.transaction() as conn:
-        await request_drop(conn, CONTAINER, payload, principal="local:you")
-    assert await desk.harness.work(JobKind.DROP_GENERATED) == []
-    assert (await desk.generated(), await desk.rows(doc_id)) == ([], {})
-    await desk.request(doc_id)
-    assert await desk.work() == []
-    assert await desk.generated() == before
-    assert await desk.calls() == []
-    assert await sql(db, sources) == originals
     await desk.harness.settle()
     assert (await desk.harness.examine()).clean
 

@@ -8,18 +8,15 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import orjson
 import pytest
 
 from latent_core.db import containers
 from latent_core.db.connection import Database
-from latent_core.db.containers import Space
 from latent_core.domain.errors import Conflict, Invalid, StoreFull, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
-from latent_core.domain.vector_types import Vector
 from latent_core.ingest import containers as founding
 from latent_core.ingest.purge import purge_blobs
 from latent_core.models.embedding.port import EmbeddingModel
@@ -114,28 +111,6 @@ async def test_vectors_of_another_model_are_not_taken(harness: WorkerHarness) ->
     chunks = await rows(harness, CHUNKS, "newer")
     assert result["embedded"] == len(chunks)
     assert {c["provenance"]["embedder_version"] for c in chunks} == {"2"}
-
-
-async def test_vectors_of_a_model_that_only_has_the_same_name_are_not_taken(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await fill(harness)
-    data, compared = await export(harness), []
-
-    async def makes(space: Space, text: str, vector: Vector) -> bool:
-        compared.append(text)
-        assert np.allclose(harness.embedder.words.vectors([text])[0], vector, atol=1e-6)
-        return False
-
-    monkeypatch.setattr(harness.embedder, "makes", makes)
-    result = await take_in(harness, data, "elsewhere")
-    texts = [
-        row["embed_text"] for row in await sql(harness.stack.db, "SELECT embed_text FROM chunks")
-    ]
-    assert compared == [min(texts, key=len)]
-    assert result["embedded"] == result["chunks"] > 0
-    (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
-    assert "all texts were embedded again" in job["warnings"][0]["message"]
 
 
 async def test_a_version_that_is_not_installed_any_more_is_left_out_of_the_manifest_and_embedded_anew(

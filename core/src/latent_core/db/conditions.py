@@ -62,6 +62,10 @@ COUNTABLE: Final[Mapping[Column, LiteralString]] = {
     Column.ORIGIN: "d.origin",
     Column.WRITTEN_BY: "d.written_by",
     Column.SESSION: "d.session",
+    Column.SUMMARY_PRODUCT_TAGS: "(SELECT s.front_matter -> 'product_tags' "
+    "FROM summaries s WHERE s.doc_id = d.id AND s.generation = d.live_generation AND s.state = 'done')",
+    Column.SUMMARY_KEY_TOPICS: "(SELECT s.front_matter -> 'key_topics' "
+    "FROM summaries s WHERE s.doc_id = d.id AND s.generation = d.live_generation AND s.state = 'done')",
 }
 """Columns of documents whose values can be counted."""
 
@@ -105,6 +109,44 @@ _ORDERED: Final = {
     FilterOp.LT: SQL("<"),
     FilterOp.LTE: SQL("<="),
 }
+
+# Of the live generation. An archive may hold anything: CASE fixes the order of evaluation.
+_SUMMARY: Final[LiteralString] = (
+    "FROM summaries s WHERE s.doc_id = d.id AND s.generation = d.live_generation AND s.state = 'done'"
+)
+_UPDATED: Final[LiteralString] = (
+    "CASE WHEN pg_input_is_valid(s.front_matter ->> 'last_updated', 'timestamptz') "
+    "THEN (s.front_matter ->> 'last_updated')::timestamptz "
+)
+
+
+def _of_summary(
+    names: Mapping[Column, LiteralString], values: LiteralString
+) -> dict[tuple[Column, FilterOp], LiteralString]:
+    """Tests of the texts that ``values`` selects as ``item``; ``{{name}}`` in it is the field."""
+    found: dict[tuple[Column, FilterOp], LiteralString] = {}
+    for column, name in names.items():
+        items = "EXISTS (SELECT FROM (" + values.replace("{{name}}", name) + ") AS items WHERE "
+        found |= {
+            (column, FilterOp.EXISTS): items + "true)",
+            (column, FilterOp.IN): items + "item" + _EXACT + ")",
+            (column, FilterOp.PREFIX): items + "item ^@ ANY({value}::text[]))",
+            (column, FilterOp.CONTAINS): (
+                items + """strpos(item COLLATE "C", {value}::text) > 0)"""
+            ),
+        }
+    return found
+
+
+_TEXT_OF_SUMMARY: Final[LiteralString] = (
+    "SELECT s.front_matter ->> '{{name}}' AS item "
+    + _SUMMARY
+    + " AND s.front_matter ->> '{{name}}' IS NOT NULL"
+)
+_LIST_OF_SUMMARY: Final[LiteralString] = (
+    "SELECT jsonb_array_elements_text(CASE jsonb_typeof(s.front_matter -> '{{name}}') "
+    "WHEN 'array' THEN s.front_matter -> '{{name}}' ELSE '[]' END) AS item " + _SUMMARY
+)
 
 _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.SOURCE_TYPE, FilterOp.IN): "c.source_type" + _EXACT,
@@ -189,6 +231,36 @@ _COLUMNS: Final[Mapping[tuple[Column, FilterOp], LiteralString]] = {
     (Column.MAX_AGE, FilterOp.LTE): (
         "coalesce(d.source_modified_at, d.first_fetched_at) >= now() - {value}::interval"
     ),
+    **_of_summary(
+        {
+            Column.SUMMARY_DOC_ID: "doc_id",
+            Column.SUMMARY_SOURCE_PATH: "source_path",
+            Column.SUMMARY_LANGUAGE: "language",
+        },
+        _TEXT_OF_SUMMARY,
+    ),
+    **_of_summary(
+        {
+            Column.SUMMARY_PRODUCT_TAGS: "product_tags",
+            Column.SUMMARY_KEY_TOPICS: "key_topics",
+            Column.SUMMARY_API_SYMBOLS: "api_symbols",
+            Column.SUMMARY_RELATED_FILES: "related_files",
+            Column.SUMMARY_SUGGESTED_QUERIES: "suggested_queries",
+        },
+        _LIST_OF_SUMMARY,
+    ),
+    (Column.SUMMARY_LAST_UPDATED, FilterOp.IN): (
+        "EXISTS (SELECT " + _SUMMARY + " AND " + _UPDATED + _MOMENTS + " END)"
+    ),
+    (Column.SUMMARY_LAST_UPDATED, FilterOp.EXISTS): (
+        "EXISTS (SELECT " + _SUMMARY + " AND s.front_matter ->> 'last_updated' IS NOT NULL)"
+    ),
+    **{
+        (Column.SUMMARY_LAST_UPDATED, op): (
+            "EXISTS (SELECT " + _SUMMARY + " AND " + _UPDATED + _MOMENT + " END)"
+        )
+        for op in _ORDERED
+    },
 }
 
 _IN_CHUNK: Final[LiteralString] = "coalesce(c.meta -> {name}::text, d.meta -> {name}::text)"

@@ -44,6 +44,8 @@ class JobKind(StrEnum):
     EXPORT = "export"
     """Write a container into an archive, or verify a backup by reading it to its end."""
     IMPORT = "import"
+    SUMMARISE = "summarise"
+    """Have a language model write the summary of a document."""
     EVAL = "eval"
     """Run judged queries and measure their results."""
 

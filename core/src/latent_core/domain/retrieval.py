@@ -6,6 +6,7 @@ than the request itself.
 
 from __future__ import annotations
 
+import difflib
 import re
 from enum import StrEnum
 from typing import Annotated, Final, cast
@@ -79,15 +80,17 @@ class Fusion(BaseModel):
 
 
 RERANKERS: Final = ("none", "api", "local")
-_RERANKER: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,95}|[a-z0-9][a-z0-9_-]*/\S+")
+_RERANKER: Final = re.compile(r"[a-z0-9][a-z0-9_-]*/\S+")
 
 
 def check_reranker(value: str) -> str:
-    """A reranker's name: one of ``RERANKERS``, an installed model or a model of a provider. Whether it exists is known
-    to the installation only."""
-    if not _RERANKER.fullmatch(value):
-        raise ValueError(
-            f"'{value}' names no reranker; use {', '.join(RERANKERS)}, the name of an installed cross-encoder or"
-            " <provider>/<model>"
+    """A reranker's name: one of ``RERANKERS``, or a model of a provider."""
+    if value not in RERANKERS and not _RERANKER.fullmatch(value):
+        near = difflib.get_close_matches(value, RERANKERS, n=1)
+        hint = (
+            f"did you mean '{near[0]}'?"
+            if near
+            else f"use {', '.join(RERANKERS)} or <provider>/<model>"
         )
+        raise ValueError(f"'{value}' names no reranker; {hint}")
     return value

@@ -11,6 +11,7 @@ from latent_core.domain.chunk import SourceType
 from latent_core.domain.job import NewJob
 from latent_core.domain.manifest.model import Manifest
 from latent_core.ingest.extraction import EXTRACTED, ExtractPayload, extract_job
+from latent_core.ingest.summaries import SummarisePayload, summarise_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,15 @@ def extraction(manifest: Manifest, document: PublishedDocument) -> NewJob | None
     return extract_job(manifest.id, document.doc_id, payload, principal=document.principal)
 
 
-FOLLOW_UPS: Final[tuple[FollowUp, ...]] = (extraction,)
+def summary(manifest: Manifest, document: PublishedDocument) -> NewJob | None:
+    """Its summary. Records of a corpus can be a million: they are summarised on request."""
+    if not manifest.summaries.enabled or document.is_record:
+        return None
+    payload = SummarisePayload(generation=document.generation)
+    return summarise_job(manifest.id, document.doc_id, payload, principal=document.principal)
+
+
+FOLLOW_UPS: Final[tuple[FollowUp, ...]] = (extraction, summary)
 """Each decides by the manifest whether its job follows. Jobs of one dedupe key coalesce, and each job checks the
 manifest again when it begins."""
 

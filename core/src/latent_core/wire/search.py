@@ -252,7 +252,8 @@ class SearchRequest(BaseModel):
     ignore_case: bool = False
     """For ``must_terms`` and ``regexes``."""
     facets: Annotated[list[Pattern], Field(max_length=MAX_FACETS)] = []
-    """Fields to count over all matching documents: source_type, language, origin, written_by, session, meta.<name>."""
+    """Fields to count over all matching documents: source_type, language, origin, written_by, session,
+    summary.product_tags, summary.key_topics, meta.<name>."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_RERANK_K
     dedup: bool = True
     """``passages`` hits per document; the others are listed under the best one."""

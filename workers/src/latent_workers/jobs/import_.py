@@ -27,7 +27,6 @@ from latent_core.transfer.import_container import ImportModel
 from latent_core.transfer.reader import ArchiveOpening, read_opening
 from latent_core.transfer.records import Header
 from latent_core.transfer.requests import FRESH, ImportPayload
-from latent_core.transfer.sample import read_sample
 from latent_core.transfer.selection import ImportTarget
 from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import private_folder, was_the_last
@@ -35,8 +34,6 @@ from latent_workers.transfer.archives import verify_archive
 from latent_workers.transfer.import_steps import Steps
 
 logger = logging.getLogger(__name__)
-
-OTHER_MODEL = "the model behind {embedder} is another one here than where the archive was made: all texts were embedded again"
 
 
 async def import_(ctx: JobContext, deps: Deps) -> None:
@@ -64,10 +61,9 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
             )
             container, payload = await _made(ctx, deps, made_by, payload, opening.header)
             refused_inputs, note = [*refused_inputs, *made_by.dropped], made_by.note
-        same_space = _same_space(container, opening.header)
-        if same_space and not await _same_model(deps, container, path):
-            same_space, note = False, OTHER_MODEL.format(embedder=container.space.embedder)
-        target = ImportTarget(container, opening.header, payload, same_space)
+        target = ImportTarget(
+            container, opening.header, payload, _same_space(container, opening.header)
+        )
         await Steps(ctx, deps, target, total, refused_inputs, note).run(path)
 
 
@@ -85,15 +81,6 @@ def _same_space(container: Container, header: Header) -> bool:
         and not space.is_adapted
         and own == (exported_space.embedder, exported_space.version, exported_space.dims)
     )
-
-
-async def _same_model(deps: Deps, container: Container, path: Path) -> bool:
-    """Whether the model behind the embedder's name is that of the archive."""
-    space = container.space
-    sample = await asyncio.to_thread(read_sample, path, space.dims)
-    if sample is None:
-        return True
-    return await deps.stack.embedders.makes(space, sample.text, sample.vector)
 
 
 async def _there(deps: Deps, payload: ImportPayload, header: Header) -> Container:

@@ -23,6 +23,7 @@ from latent_workers.jobs.purge import purge
 from latent_workers.jobs.read_image import read_image
 from latent_workers.jobs.refresh import refresh
 from latent_workers.jobs.render import render
+from latent_workers.jobs.summarise import summarise
 
 Handler = Callable[[JobContext], Awaitable[None]]
 
@@ -42,6 +43,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.DEDUP: dedup,
     JobKind.REFRESH: refresh,
     JobKind.DROP_SPACE: drop_space,
+    JobKind.SUMMARISE: summarise,
     JobKind.EVAL: evaluate,
     JobKind.EXPORT: export,
     JobKind.IMPORT: import_,

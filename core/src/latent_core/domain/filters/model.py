@@ -60,6 +60,30 @@ class Column(StrEnum):
     """Since the source was modified, else since it was first fetched."""
     GENERATED = "generated"
     """Whether a model wrote the text, or the kind of such a text: summary, page, visual, caption, transcript."""
+    SUMMARY_DOC_ID = "summary.doc_id"
+    SUMMARY_SOURCE_PATH = "summary.source_path"
+    SUMMARY_LANGUAGE = "summary.language"
+    SUMMARY_PRODUCT_TAGS = "summary.product_tags"
+    SUMMARY_LAST_UPDATED = "summary.last_updated"
+    SUMMARY_KEY_TOPICS = "summary.key_topics"
+    SUMMARY_API_SYMBOLS = "summary.api_symbols"
+    SUMMARY_RELATED_FILES = "summary.related_files"
+    SUMMARY_SUGGESTED_QUERIES = "summary.suggested_queries"
+
+
+SUMMARY_TEXTS: Final = (
+    Column.SUMMARY_DOC_ID,
+    Column.SUMMARY_SOURCE_PATH,
+    Column.SUMMARY_LANGUAGE,
+)
+SUMMARY_LISTS: Final = (
+    Column.SUMMARY_PRODUCT_TAGS,
+    Column.SUMMARY_KEY_TOPICS,
+    Column.SUMMARY_API_SYMBOLS,
+    Column.SUMMARY_RELATED_FILES,
+    Column.SUMMARY_SUGGESTED_QUERIES,
+)
+"""A test holds if it holds for any of the items."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from latent_core.domain.filters.model import (
     MAX_VALUES,
     META,
     PARSED_META,
+    SUMMARY_LISTS,
+    SUMMARY_TEXTS,
     UNDECLARED,
     AllOf,
     AnyOf,
@@ -113,6 +115,13 @@ _COLUMNS: Final = {
         _column(Column.INGESTED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
         _column(Column.GENERATED, values.generated, *_EQUAL),
         _Field(Column.MAX_AGE, (FilterOp.LTE,), lambda _, value: values.age(value), FilterOp.LTE),
+        *(
+            _column(
+                name, values.text, *(*_EQUAL, FilterOp.PREFIX, FilterOp.CONTAINS, FilterOp.EXISTS)
+            )
+            for name in (*SUMMARY_TEXTS, *SUMMARY_LISTS)
+        ),
+        _column(Column.SUMMARY_LAST_UPDATED, values.moment, *_EQUAL, *_ORDER, FilterOp.EXISTS),
     )
 }
 _META_OPS: Final = (*_EQUAL, *_ORDER, FilterOp.EXISTS, FilterOp.CONTAINS)

@@ -155,8 +155,7 @@ class Rerank(_ManifestModel):
     top_k_in: int = Field(default=50, ge=1, le=1000)
     top_k_out: int = Field(default=10, ge=1, le=100)
     provider: Annotated[str, AfterValidator(check_reranker)] = "none"
-    """``none`` (as LLC_RERANK_PROVIDER says), ``api``, ``local``, the name of an installed cross-encoder or
-    ``<provider>/<model>``."""
+    """``none`` (as LLC_RERANK_PROVIDER says), ``api``, ``local`` or ``<provider>/<model>``."""
 
 
 class Debug(_ManifestModel):
@@ -478,6 +477,7 @@ SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(
         "ask",
         "extraction",
         "speech",
+        "summaries",
     }
 )
 """Those that this version supports; another one is refused when it is enabled."""

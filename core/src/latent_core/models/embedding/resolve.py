@@ -22,9 +22,8 @@ from latent_core.db.containers import Space
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, LatentError, Misconfigured, ModelMissing, Unavailable
 from latent_core.domain.manifest.model import Manifest, is_installable, is_local
-from latent_core.domain.vector_types import Vector
 from latent_core.models.embedding import folder_model, minilm, multilingual
-from latent_core.models.embedding.api.identity import References, is_of_model
+from latent_core.models.embedding.api.identity import References
 from latent_core.models.embedding.api.open import RemoteEmbedders, default_version, remote_model
 from latent_core.models.embedding.drift import AdaptedEmbedder, Adapters
 from latent_core.models.embedding.installed import InstalledEmbedders
@@ -163,20 +162,6 @@ class EmbedderRegistry:
         ):  # a folder that has fewer dimensions now, or a package that is gone
             with _missing():
                 return self._open_local(space.embedder, None)
-
-    async def makes(self, space: Space, text: str, vector: Vector) -> bool:
-        """Whether ``vector``, which another installation made of ``text``, is of the model of ``space``. Versions of local
-        models say so; those of remote ones are names, so their vectors are compared."""
-        references, found = self._remote.references, self.providers.find(space.embedder)
-        if references is None or found is None:
-            return True
-
-        async def embed(text: str) -> Vector:
-            vector: Vector = (await self.for_space(space).embed_documents([text]))[0]
-            return vector
-
-        key = remote_model(space.embedder, space.version, space.dims, found.provider).key
-        return await is_of_model(references, key, text, vector, embed)
 
     def _installed_for(self, space: OfSpace) -> LocalEmbedder:
         """Searches call this several times: its record is read once."""

@@ -23,7 +23,7 @@ from latent_core.models.llm.port import (
 )
 from latent_core.models.llm.schema import OF_MESSAGES, narrowed
 from latent_core.models.llm.usage import reported
-from latent_core.models.llm.wire import ModelEndpoint, ModelWire, encoded, storable
+from latent_core.models.llm.wire import ModelEndpoint, ModelWire, encoded
 
 PATH: Final = "/messages"
 VERSION: Final = "2023-06-01"
@@ -108,7 +108,7 @@ class AnthropicMessages:
     def _text(self, text: Any) -> str:
         if not isinstance(text, str):
             raise self._wire.malformed("a block has no text")
-        return storable(text)
+        return text
 
     def _stop(self, reason: Any) -> Stop | None:
         if reason is None:
@@ -129,7 +129,7 @@ def _is_text(block: dict[str, Any]) -> bool:
 def _explanation(answer: dict[str, Any]) -> str:
     match answer.get("stop_details"):
         case {"explanation": str() as why}:
-            return storable(why)
+            return why
     return ""
 
 

@@ -26,7 +26,7 @@ from latent_core.models.llm.port import (
 )
 from latent_core.models.llm.schema import OF_CHAT, is_strict, narrowed
 from latent_core.models.llm.usage import reported
-from latent_core.models.llm.wire import ModelEndpoint, ModelWire, data_url, storable
+from latent_core.models.llm.wire import ModelEndpoint, ModelWire, data_url
 
 PATH: Final = "/chat/completions"
 PDF: Final = "application/pdf"
@@ -140,7 +140,7 @@ class OpenAiChat:
         content, refusal = message.get("content") or "", message.get("refusal") or ""
         if not isinstance(content, str) or not isinstance(refusal, str):
             raise self._wire.malformed("the content of its message is no text")
-        return storable(content), storable(refusal)
+        return content, refusal
 
     def _stop(self, reason: Any) -> Stop | None:
         if reason is None:

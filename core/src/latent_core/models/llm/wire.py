@@ -31,8 +31,8 @@ JSON: Final = "application/json"
 _NO_ROUTE: Final = (404, 405)
 _OF_THE_REQUEST: Final = (400, 413, 422)
 _NOT_OF_THE_REQUEST: Final = re.compile(
-    r"model\b.{0,80}\b(?:not found|not exist|unknown|not supported)|unknown model|no such model|credit balance"
-    r"|billing (?:details|hard limit)|current quota|(?:invalid|incorrect|missing)\W{0,3}api\W?key|api\W?key not valid",
+    r"model\b.{0,80}\b(?:not found|not exist|unknown|not supported)|unknown model|no such model|billing|credit balance"
+    r"|quota|api.?key",
     re.I,
 )
 """A refusal for a reason that no other request can change."""
@@ -210,14 +210,6 @@ class ModelWire:
         if 300 <= status < 400:
             return f"redirects are not followed: set {address} to the final address"
         return f"check {address}, and that it serves the model '{self.endpoint.model}'"
-
-
-_NOT_STORABLE: Final = re.compile("[\0\ud800-\udfff]")
-
-
-def storable(text: str) -> str:
-    """``text`` with U+FFFD in place of NUL and halves of characters, which neither databases nor answers can hold."""
-    return _NOT_STORABLE.sub("\ufffd", text)
 
 
 def data_url(media_type: str, data: bytes) -> str:

@@ -2,7 +2,6 @@
 
 api                   the server at LLC_RERANK_API_URL
 local                 the cross-encoder in LLC_RERANK_FOLDER, else the one that was installed last (``models.store``)
-<model>               the installed cross-encoder of that name
 <provider>/<model>    a model of a provider (``models.providers.registry``)
 none                  the default: LLC_RERANK_PROVIDER, else the configured one of the first two, the server first
 """
@@ -11,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
 from latent_core.domain.errors import Invalid, Misconfigured, Unavailable
-from latent_core.domain.retrieval import RERANKERS
 from latent_core.models.providers.entry import Kind
 from latent_core.models.providers.registry import Providers
 from latent_core.models.rerank.api import ApiReranker, Dialect, RerankEndpoint
-from latent_core.models.rerank.installed import EXAMPLE, InstalledRerankers
+from latent_core.models.rerank.installed import InstalledRerankers
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.models.store.layout import ModelStore
 from latent_core.settings import Settings
@@ -51,7 +49,6 @@ class NoReranker(Unavailable):
     """The installation has no reranker, and no manifest names one: a search keeps its fused order."""
 
 
-T = TypeVar("T", bound=Reranker)
 Provider = str
 """Of a manifest, as above."""
 DIALECTS: Final = {
@@ -64,7 +61,9 @@ DIALECTS: Final = {
 """Kinds of providers that have rerankers."""
 
 _API_MISSING = "no rerank server is configured: set LLC_RERANK_API_URL"
-_INSTALL = f"install a cross-encoder, for example: latent models add {EXAMPLE}"
+_INSTALL = (
+    "install a cross-encoder, for example: latent models add cross-encoder/ms-marco-MiniLM-L6-v2"
+)
 _LOCAL_MISSING = f"no local rerank model is configured: set LLC_RERANK_FOLDER, or {_INSTALL}"
 
 
@@ -83,12 +82,11 @@ class Rerankers:
     def of(cls, settings: Settings, store: ModelStore | None = None) -> Rerankers:
         """The configured rerankers, not loaded yet; ``Invalid`` names an unusable setting. ``store``: of installed
         models."""
-        providers = Providers.of(settings)
-        installed = InstalledRerankers(store) if store is not None else None
         if settings.rerank_provider == "none":
-            return cls(default="none", providers=providers, installed=installed)
+            return cls(default="none")
         if settings.rerank_provider == "api" and not settings.rerank_api_url:
             raise Invalid(f"LLC_RERANK_PROVIDER is api, but {_API_MISSING}")
+        installed = InstalledRerankers(store) if store is not None else None
         there = settings.rerank_folder or (installed and installed.newest())
         if settings.rerank_provider == "local" and not there:
             raise Invalid(f"LLC_RERANK_PROVIDER is local, but {_LOCAL_MISSING}")
@@ -96,19 +94,15 @@ class Rerankers:
             _api(settings),
             _local(settings),
             settings.rerank_provider,
-            providers,
+            Providers.of(settings),
             installed,
         )
         made.check(settings.rerank_provider or "none", "LLC_RERANK_PROVIDER")
         return made
 
     def check(self, name: str, where: str = "retrieval.rerank.provider") -> None:
-        """``Invalid`` if ``name`` is no installed cross-encoder, a model of no provider, or of one without rerankers."""
-        if name in RERANKERS:
-            return
+        """``Invalid`` if ``name`` is a model of no provider, or of one without rerankers."""
         if "/" not in name:
-            if (missing := self._lacking(name)) is not None:
-                raise Invalid(f"{where}: {missing}")
             return
         found = self.providers.find(name)
         if found is None:
@@ -132,8 +126,6 @@ class Rerankers:
             return self._of_provider(chosen)
         if chosen == "local":
             return _there(self._here(), _LOCAL_MISSING)
-        if chosen is not None and chosen != "none":
-            return self._installed_as(chosen)
         if (found := self.api or self._here()) is None:
             raise NoReranker(
                 f"no reranker is configured: set LLC_RERANK_API_URL or LLC_RERANK_FOLDER, or {_INSTALL}"
@@ -142,15 +134,6 @@ class Rerankers:
 
     def _here(self) -> LocalReranker | None:
         return self.local or (self.installed.newest() if self.installed else None)
-
-    def _installed_as(self, name: str) -> LocalReranker:
-        found = self.installed.named(name) if self.installed else None
-        return _there(found, self._lacking(name) or f"the reranker {name} was just removed")
-
-    def _lacking(self, name: str) -> str | None:
-        if self.installed is None:
-            return f"the reranker {name} is not installed on this machine"
-        return self.installed.lacking(name)
 
     def offered(self, provider: Provider = "none") -> bool:
         """Whether ``named`` would find one."""
@@ -177,7 +160,7 @@ class Rerankers:
             await self.installed.close()
 
 
-def _there(reranker: T | None, missing: str) -> T:
+def _there(reranker: Reranker | None, missing: str) -> Reranker:
     if reranker is None:
         raise Unavailable(missing)
     return reranker

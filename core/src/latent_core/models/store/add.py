@@ -222,8 +222,7 @@ class Adder:
         known = {file.path: file for file in listing.files}
         paths = sorted(set(source.needed(listing.files)))
         for path in paths:
-            taken = not source.folder and path.startswith(f"{PICTURES_FOLDER}/")
-            if path not in known or taken or not is_model_file(source.place(known[path])):
+            if path not in known or not is_model_file(source.place(known[path])):
                 raise Invalid(
                     f"{listing.hub_id} needs {path!r}, which is no file that is fetched from a hub"
                 )

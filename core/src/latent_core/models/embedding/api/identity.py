@@ -125,16 +125,6 @@ class ModelIdentity:
         self._compared.forget()
 
 
-async def is_of_model(
-    references: References, key: str, text: str, vector: Vector, embed: Embed
-) -> bool:
-    """Whether a vector that came from another installation is of the model that ``key`` means here. A key that was never
-    used gets it as its reference, so that the server is compared with it when it is first asked."""
-    kept = await references.find(key) or await references.keep(key, EmbedderReference(text, vector))
-    own = kept.vector if kept.text == text else await embed(text)
-    return cosine_of(own, vector) >= SAME_MODEL
-
-
 def cosine_of(one: Vector, other: Vector) -> float:
     """Of unit vectors; 0 if their dimensions differ."""
     return float(one @ other) if one.shape == other.shape else 0.0
