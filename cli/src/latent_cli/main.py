@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "inspect": "Show stored chunks and their sizes.",
     "pages": "Find pages, export images, PDFs and extractions of pages, show which PDFs are processed, and process them.",
     "extract": "Have a language model describe pages of documents.",
+    "summarise": "Have a language model write summaries of documents.",
     "drop-generated": "Remove what a language model wrote about documents: summaries, extraction (of pages) or captions.",
     "understanding": "Show how far summaries and page extractions are, and what they cost.",
     "export": "Export a container to one file.",

@@ -165,6 +165,8 @@ class SyncClient:
     find_pages = _iterating(AsyncClient.find_pages)
     page_extraction = _blocking(AsyncClient.page_extraction)
     extract = _blocking(AsyncClient.extract)
+    summarise = _iterating(AsyncClient.summarise)
+    summary = _blocking(AsyncClient.summary)
     drop_generated = _blocking(AsyncClient.drop_generated)
     follow_extraction = _iterating(AsyncClient.follow_extraction)
     doctor = _blocking(AsyncClient.doctor)

@@ -17,17 +17,24 @@ from latent_core.domain.ids import JobId
 from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.understanding import (
+    MAX_SUMMARISED,
+    DocumentSummaryAnswer,
     DropGeneratedBody,
     ExtractAnswer,
     ExtractionAnswer,
     ExtractionView,
     FoundPage,
     FoundPages,
+    SummariseAnswer,
+    SummariseBody,
+    SummaryJob,
+    SummaryView,
     UnderstandingPage,
 )
 
 STATUS: Final = "/v1/admin/understanding"
 EXTRACT: Final = "/v1/admin/extract"
+SUMMARISE: Final = "/v1/admin/summarise"
 DROP: Final = "/v1/admin/drop-generated"
 QUIET_SECONDS: Final = 60.0
 """Read timeout. The server sends something every 15 s."""
@@ -84,6 +91,36 @@ class UnderstandingCalls(ClientCalls):
         """Have pages described by the container's language model. Returns the jobs."""
         body = _body(container_id, doc_ids, pages, force=force, stream=False)
         return await self._transport.ask(ExtractAnswer, "POST", EXTRACT, json=body, repeatable=True)
+
+    async def summarise(
+        self, container_id: str, doc_ids: Collection[UUID] | None = None, *, force: bool = False
+    ) -> AsyncIterator[SummaryJob]:
+        """Have these documents summarised, or all that have no summary. Yields the jobs."""
+        chosen = None if doc_ids is None else list(doc_ids)
+        parts = (
+            [None]
+            if chosen is None
+            else [chosen[n : n + MAX_SUMMARISED] for n in range(0, len(chosen), MAX_SUMMARISED)]
+        )
+        for ids in parts:
+            after: UUID | None = None
+            while True:
+                body = SummariseBody(
+                    container_id=container_id, doc_ids=ids, after=after, force=force
+                ).model_dump(mode="json")
+                answer = await self._transport.ask(
+                    SummariseAnswer, "POST", SUMMARISE, json=body, repeatable=True
+                )
+                for job in answer.jobs:
+                    yield job
+                after = answer.next
+                if after is None:
+                    break
+
+    async def summary(self, container_id: str, doc_id: UUID) -> SummaryView:
+        """The summary of a document, or why there is none."""
+        path = f"/v1/containers/{part(container_id)}/documents/{doc_id}/summary"
+        return (await self._transport.ask(DocumentSummaryAnswer, "GET", path)).summary
 
     async def drop_generated(
         self,

@@ -79,6 +79,30 @@ def download(
 
 
 @app.command()
+def summary(
+    container: InContainer,
+    name: Annotated[str, typer.Argument(metavar="DOC", help="Id, source URI or listed path.")],
+    to: Annotated[
+        Path | None, typer.Option("--to", help="File or folder to write <id>.summary.md to.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the summary that a language model wrote of a document, with its front matter."""
+    doc_id = identity(container, name)
+    found = ask(lambda client: client.summary(container, doc_id))
+    if as_json:
+        emit({"summary": found})
+    elif found.file is None:
+        raise Invalid(f"the summary is {found.state}: {found.cause}")
+    elif to is None:
+        answers().print(safe(found.file), end="", soft_wrap=True)
+    else:
+        file = to / found.filename if to.is_dir() else to
+        file.write_text(found.file, encoding="utf-8")
+        answers().print(safe(str(file)))
+
+
+@app.command()
 def delete(
     container: InContainer,
     names: Annotated[

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
 from latent_core.domain.extraction import PageExtraction
 from latent_core.domain.generated import GeneratedGroup
+from latent_core.domain.ids import WireJobId
 from latent_core.domain.pdf_status import SelectedDocument
+from latent_core.domain.summary import SummaryFrontMatter
 from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
 from latent_core.domain.visual_importance import Importance, ImportanceBy
 from latent_core.wire.base import ContainerId, Envelope, PagedEnvelope, RequestBody
@@ -51,6 +53,57 @@ class DropGeneratedBody(RequestBody):
     group: GeneratedGroup
     doc_ids: Annotated[list[UUID] | None, Field(min_length=1, max_length=MAX_SELECTED)] = None
     """Default: all documents of the container."""
+
+
+MAX_SUMMARISED: Final = 500
+
+
+class SummariseBody(RequestBody):
+    container_id: ContainerId
+    doc_ids: Annotated[list[UUID] | None, Field(min_length=1, max_length=MAX_SUMMARISED)] = None
+    """Default: the next documents without a summary; with ``force`` the next of all."""
+    after: UUID | None = None
+    """Without ``doc_ids``: ``next`` of the answer before."""
+    force: bool = False
+    """Also where a summary of the text exists, or its answers were refused."""
+
+
+class SummaryJob(BaseModel):
+    doc_id: UUID
+    job_id: WireJobId
+
+
+class SummariseAnswer(Envelope):
+    container_id: str
+    jobs: list[SummaryJob]
+    next: UUID | None
+    """Send it as ``after`` for the next documents; null: there are no more."""
+
+
+class SummaryView(BaseModel):
+    """The summary of the live version of a document."""
+
+    doc_id: UUID
+    state: Literal["done", "failed", "skipped"]
+    front_matter: SummaryFrontMatter | None
+    text: str
+    filename: str
+    file: str | None
+    """``<doc_id>.summary.md``: the front matter in YAML, then the text."""
+    model: str
+    prompt_version: str
+    created_at: datetime
+    cause: str | None
+    """Why it failed or was skipped."""
+    raw: str | None
+    """For owners: the answer that was refused, at most 64 KiB of it."""
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+class DocumentSummaryAnswer(Envelope):
+    summary: SummaryView
 
 
 class FoundPage(BaseModel):
