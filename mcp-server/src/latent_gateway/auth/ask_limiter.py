@@ -55,7 +55,7 @@ class AskLimiter:
 
     async def _acquire(self) -> None:
         if self._free.locked() and self._waiting >= self._max_waiting:
-            raise _refused(f"{self._waiting} questions wait for a slot")
+            raise _refused(f"{self._max_waiting} others wait for a slot already")
         self._waiting += 1
         try:
             async with asyncio.timeout(self._wait_seconds):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from latent_gateway.api.search import find
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import BlobLinks, Gateway
+
+logger = logging.getLogger(__name__)
 
 PURPOSE: Final = "ask"
 PASSAGES: Final = 3
@@ -193,6 +196,18 @@ class Question:
 
     def _end(self, begun: float) -> AskEvent:
         self._lap("total", begun)
+        logger.info(
+            "question_answered",
+            extra={
+                "request_id": self.request_id,
+                "containers": self.request.containers,
+                "answered": self.answer.answered,
+                "refused_by": self.answer.refused_by,
+                "sources": len(self.answer.sources),
+                "citations": len(self.answer.citations),
+                "latency_ms": self.answer.timings["total"],
+            },
+        )
         return AskEvent("end", self.answer.model_dump(mode="json", exclude=STREAMED))
 
 

@@ -41,7 +41,6 @@ class PageFiles:
     caller: Principal
     links: BlobLinks
     model: LanguageModel
-    seconds: float = PDF_SECONDS
     issues: list[Issue] = field(default_factory=list)
     """Of pages that go as text although a picture says more."""
 
@@ -57,7 +56,7 @@ class PageFiles:
             return found
         cause = f"at most {MAX_PAGES} pages of a question go as files"
         self.issues += [_as_text(found[n], cause) for n in pictured[MAX_PAGES:]]
-        until = asyncio.get_running_loop().time() + self.seconds
+        until = asyncio.get_running_loop().time() + PDF_SECONDS
         chosen = pictured[:MAX_PAGES]
         pairs = await asyncio.gather(*(self._pair(found[n], hits[n], until) for n in chosen))
         bytes_left = MAX_BYTES
@@ -101,7 +100,7 @@ class PageFiles:
             seconds = max(0.0, until - asyncio.get_running_loop().time())
             source = await made_page(self.shared, hit.doc_id, source, job_id, seconds)
         if source.made is None:
-            raise TimedOut(f"its PDF was not made within {self.seconds:g} s")
+            raise TimedOut(f"its PDF was not made within {PDF_SECONDS:g} s")
         data = await self._read(source.bucket, source.made.sha256)
         return PageFile(PdfPart(data, f"page-{number}.pdf"), page_link(self.links, source))
 
