@@ -426,6 +426,39 @@ async def test_a_page_that_is_a_picture_goes_as_pdf_which_is_made_on_demand(
     assert [one for one in answer.sources if one.page == 2 and one.read_as != "text"] == []
 
 
+EXTRACTED: Final = """
+INSERT INTO page_extractions (doc_id, generation, page, state, extraction, visual_importance, model, prompt_version, version,
+                              page_hash, next_page, next_page_pdf_sha256)
+SELECT p.doc_id, p.generation, 1, 'done', '{}', 5, 'm', 'page-1', '1', 'h', 2, p.pdf_sha256
+FROM pages p WHERE p.doc_id = %(doc_id)s AND p.page = 2
+"""
+NOT_EXTRACTED: Final = "DELETE FROM page_extractions WHERE doc_id = %(doc_id)s"
+
+
+async def execute(installation: Installation, statement: str, doc_id: UUID) -> None:
+    async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
+        await conn.execute(statement, {"doc_id": doc_id})
+
+
+async def test_the_page_that_was_consulted_for_a_page_goes_with_it(
+    client: AsyncClient, installation: Installation, models: LanguageModelServer
+) -> None:
+    (doc_id,) = [document.doc_id async for document in client.documents("atlas")]
+    await client.page_pdf(doc_id, 2)
+    await execute(installation, EXTRACTED, doc_id)
+    try:
+        answer = await client.ask(question(CHART, ("atlas",)))
+    finally:
+        await execute(installation, NOT_EXTRACTED, doc_id)
+    source = next(one for one in answer.sources if one.page == 1)
+    assert (source.read_as, source.next_page) == ("pdf", 2)
+    (seen,) = models.seen
+    texts = [pymupdf.open(stream=data, filetype="pdf")[0].get_text() for data in seen.pdfs]
+    assert "soundings" in texts[0]
+    assert "Anchorage is forbidden" in texts[1]
+    assert f"The page that follows the page of [{source.n}]:" in seen.text
+
+
 async def test_a_model_without_pdf_gets_the_picture_and_one_without_eyes_the_text_with_an_issue(
     client: AsyncClient, models: LanguageModelServer
 ) -> None:

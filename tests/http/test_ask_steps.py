@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +14,7 @@ import pytest_asyncio
 
 from latent_core.wire.search import SearchResponse
 from latent_gateway.api.ask import answer, page_files
+from latent_gateway.api.ask.routes import AskStream
 from latent_gateway.api.search import find
 from tests.support.harness.gateway_harness import (
     SECRET,
@@ -172,3 +175,18 @@ async def test_the_log_has_no_question_and_no_answer(
     texts = "".join(str(vars(one)) for one in caplog.records)
     assert "in glass" not in texts
     assert "The keeper does" not in texts
+
+
+async def test_a_client_that_does_not_read_its_answer_is_cut_off_and_gives_its_slot_back() -> None:
+    held, given_back = AsyncExitStack(), asyncio.Event()
+    held.callback(given_back.set)
+
+    async def words() -> AsyncGenerator[bytes]:
+        yield b"data: {}\n\n"
+
+    async def never(_: Any = None) -> Any:
+        await asyncio.Event().wait()
+
+    stream = AskStream(words(), held, 0.01)
+    await stream({"type": "http", "asgi": {"spec_version": "2.3"}}, never, never)
+    assert given_back.is_set()

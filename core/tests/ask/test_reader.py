@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,6 +11,7 @@ from latent_core.ask.prompt import NumberedSource, completion, prompt
 from latent_core.ask.reader import AnswerReader
 from latent_core.ask.relevance_gate import ANSWERABLE_FROM, refusal
 from latent_core.domain.errors import IssueCode
+from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.models.llm.port import ImagePart, PdfPart, TextPart
 from latent_core.wire.ask import AskSource
 from latent_core.wire.search import Hit, PlaceView
@@ -78,6 +80,18 @@ def test_sources_are_numbered_and_name_the_page_to_cite() -> None:
     assert "How?" in texts[-1]
     assert request.seconds == 9.0
     assert request.system == prompt()
+
+
+def test_a_source_that_a_model_wrote_says_so() -> None:
+    by = GeneratedBy(
+        kind=GeneratedKind.SUMMARY,
+        model="ours/m",
+        prompt_version="summary-1",
+        created_at=datetime(2026, 1, 31, tzinfo=UTC),
+    )
+    about = source(2, page=7).model_copy(update={"generated": by})
+    request = completion("How?", [NumberedSource(about, "seven bar")], seconds=9.0)
+    assert request.parts[0] == TextPart("[2], page 7, written by a language model:")
 
 
 def test_a_source_cannot_end_its_own_text_nor_reach_the_rules() -> None:

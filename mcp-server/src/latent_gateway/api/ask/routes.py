@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -33,6 +33,8 @@ from latent_gateway.envelope import json_answer
 router = APIRouter(tags=["search"])
 logger = logging.getLogger(__name__)
 
+READ_SECONDS: Final = 60.0
+"""For a slow client to read what is left of its answer."""
 CLIENT_CLOSED: Final = 499
 """The client has gone."""
 EVENTS: Final = described(
@@ -63,7 +65,8 @@ async def ask(
         events = RunningEvents(question)
         held.push_async_callback(events.close)
         await events.begin()
-        return AskStream(_written(events, request_id), held.pop_all())
+        seconds = shared.settings.ask_seconds + READ_SECONDS
+        return AskStream(_written(events, request_id), held.pop_all(), seconds)
 
 
 async def answered(
@@ -160,11 +163,17 @@ def _error(error: LatentError, request_id: str) -> dict[str, Any]:
 class AskStream(StreamingResponse):
     """A stream that ends its question, and the call of the model, however it ends itself."""
 
-    def __init__(self, content: AsyncGenerator[bytes], held: AsyncExitStack) -> None:
+    def __init__(
+        self, content: AsyncGenerator[bytes], held: AsyncExitStack, seconds: float
+    ) -> None:
+        """``seconds``: after which a client that does not read it is cut off."""
         super().__init__(content, media_type=MEDIA_TYPE, headers=NOT_STORED)
         self._held = held
+        self._seconds = seconds
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with self._held:
-            await super().__call__(scope, receive, send)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await super().__call__(scope, receive, send)
