@@ -10,10 +10,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from latent_cli.commands.extract import page_numbers
 from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.session import API_REMEDY
 from latent_cli.templates import golden_queries
 from latent_client.waiting import WaitProgress
+from latent_core.domain.errors import Invalid
 from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.domain.manifest.model import Fusion, Manifest
 from latent_gateway.auth import access
@@ -700,3 +702,19 @@ def test_a_call_that_lacks_something_names_it_and_the_help_of_its_command(
     result = latent(*call)
     assert (result.code, message in result.err) == (2, True), result.err
     assert gateway.requests_to(".*") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [("3-7", [3, 4, 5, 6, 7]), ("4", [4]), ("9-10, 1,4", [1, 4, 9, 10]), ("2,1-3", [1, 2, 3])],
+)
+def test_pages_to_extract_are_numbers_and_ranges(given: str, numbers: list[int]) -> None:
+    assert page_numbers(given) == numbers
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a", "3-", "-3", "7-3", "0-2", "1-99999999", "1,,2", "1-2-3"]
+)
+def test_what_is_no_range_of_pages_is_refused(given: str) -> None:
+    with pytest.raises(Invalid, match="--pages"):
+        page_numbers(given)

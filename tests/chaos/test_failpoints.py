@@ -18,7 +18,7 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.model import Manifest, ModelBlock
 from latent_core.domain.note import note_uri
 from latent_core.domain.token import Scope
 from latent_core.wire.refresh import RefreshRequest, RefreshTarget, Strategy, Way
@@ -27,7 +27,9 @@ from latent_core.wire.transfers import ArchiveAnswer
 from tests.conftest import DIMS
 from tests.support import REPOSITORY
 from tests.support.harness.installation import Installation, eventually
+from tests.support.page_answers import book, described, sides
 from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.llm_server import MODEL, LanguageModelServer
 
 SOURCES: Final = [
     path
@@ -61,6 +63,7 @@ class CrashHarness:
     folder: Path
     settings: dict[str, str]
     embedder: EmbeddingServer
+    model: LanguageModelServer
     running: Installation | None = None
     codes: list[int] = field(default_factory=list)
     """How its processes ended that were not stopped."""
@@ -106,12 +109,24 @@ class CrashHarness:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def model_server() -> AsyncIterator[LanguageModelServer]:
+    async with LanguageModelServer(answer=described) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def harness(
-    install_root: Path, embedding_server: EmbeddingServer
+    install_root: Path, embedding_server: EmbeddingServer, model_server: LanguageModelServer
 ) -> AsyncIterator[CrashHarness]:
+    providers = install_root / "crash-providers.yaml"
+    providers.write_text(
+        f"providers:\n- {{name: work, kind: openai, base_url: '{model_server.base_url}/v1', reads: [pdf], concurrency: 1}}\n",
+        encoding="utf-8",
+    )
     one = CrashHarness(
         install_root / "crash-points",
         {
+            "LLC_PROVIDERS": str(providers),
             "LLC_EMBED_BASE_URL": embedding_server.base_url,
             "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
             "LLC_LEASE_SECONDS": str(LEASE_SECONDS),
@@ -119,6 +134,7 @@ async def harness(
             "LLC_DRIFT_MIN_RECALL": "0",  # how good an adapter is, is no matter here
         },
         embedding_server,
+        model_server,
     )
     yield one
     await one.stop()
@@ -126,6 +142,8 @@ async def harness(
 
 FIRST: Final = "# Lamps\n\nThe lamp is lit at dusk.\n\n## Lens\n\nThe lens turns.\n"
 SECOND: Final = "# Lamps\n\nThe lamp is lit at dawn.\n\n## Fog\n\nThe horn blows.\n"
+LAMP_PAGES: Final = tuple(f"Lamp {n} is lit." for n in range(1, 7))
+LAMPS: Final = book(*LAMP_PAGES)
 GONE: Final = "The keeper of this note was forgotten.\n"
 RECORDS: Final = '{"_id": "a", "text": "gulls"}\n{"_id": "b", "text": "terns"}\n'
 
@@ -279,6 +297,27 @@ async def notes_written(harness: CrashHarness, container: str, folder: Path) -> 
     await harness.ask(current)
 
 
+async def pages_described(harness: CrashHarness, container: str, folder: Path) -> None:
+    """The pages of a PDF are described, and no answer that was received is requested again: at a kill, one request of this
+    provider may be under way and one answer not stored yet."""
+    manifest = Manifest(
+        id=container,
+        name=container,
+        embedder="openai/test",
+        dims=DIMS,
+        extraction=ModelBlock(enabled=True, provider=f"work/{MODEL}"),
+    )
+    with suppress(Conflict):
+        await harness.ask(lambda client: client.create(manifest))
+    harness.model.seen.clear()
+    await add(harness, container, folder, "lamps.pdf", LAMPS)
+    await idle(harness)
+    shown = [sides(seen)[0] for seen in harness.model.seen]
+    assert set(shown) == set(LAMP_PAGES)
+    assert shown.count(shown[0]) == 1
+    assert len(shown) <= len(LAMP_PAGES) + 2
+
+
 AGENT: Final = "agent:ada"
 TALK: Final = [
     {"role": "user", "content": "Is the lamp lit?", "time": "2026-05-01T10:00:00Z"},
@@ -312,11 +351,13 @@ STORIES: Final[dict[Story, frozenset[str]]] = {
     by_adapter: frozenset({"drift"}),
     out_and_in: frozenset({"export", "import"}),
     notes_written: frozenset({"note"}),
+    pages_described: frozenset({"extract"}),
 }
 """Each with the operations whose points it comes by."""
 ALSO: Final[dict[Story, tuple[str, ...]]] = {
     anew_in_place: ("refresh.after_vectors", "refresh.after_record"),
     by_adapter: ("refresh.after_vectors", "refresh.before_switch"),
+    pages_described: ("model.after_answer", "generated.after_intent", "generated.after_vectors"),
     notes_written: (
         "blob.before_bytes",
         "blob.after_bytes",
@@ -352,17 +393,20 @@ async def create(harness: CrashHarness, name: str, *, embedder: str = "openai/te
         await harness.ask(lambda client: client.create(manifest))
 
 
-async def add(harness: CrashHarness, container: str, folder: Path, name: str, text: str) -> None:
+async def add(
+    harness: CrashHarness, container: str, folder: Path, name: str, text: str | bytes
+) -> None:
     """Add, and wait until it is there: a later version must not overtake it in the queue."""
     file = folder / name
-    file.write_text(text, encoding="utf-8")
+    data = text.encode() if isinstance(text, str) else text
+    file.write_bytes(data)
 
     async def added(client: AsyncClient) -> None:
         upload = await client.upload(container, file)
         await client.add(container, file_ref=upload.file_ref, source_uri=f"file:///{name}")
 
     await harness.ask(added)
-    digest = hashlib.sha256(text.encode()).hexdigest()
+    digest = hashlib.sha256(data).hexdigest()
     doc_id = document_id(container, f"file:///{name}")
 
     async def there() -> bool:

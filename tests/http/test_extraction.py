@@ -224,6 +224,7 @@ async def test_readers_find_pages_and_read_extractions_and_start_none(
             (one.page, one.visual_importance, one.visual_importance_by) for one in numbered
         ] == [(3, 2, "model")]
         assert (await reader.page_extraction(doc_id, 1)).extraction is not None
+        assert [one.page async for one in reader.find_pages("shared", text="e")] == [1, 2, 3]
         with pytest.raises(Forbidden):
             await reader.extract("shared", [doc_id])
         with pytest.raises(Forbidden):
@@ -235,6 +236,25 @@ async def test_readers_find_pages_and_read_extractions_and_start_none(
         ):
             with pytest.raises(NotFound):
                 await call()
+
+
+async def test_found_pages_come_in_parts_and_a_strange_cursor_is_refused(
+    client: AsyncClient, http: httpx.AsyncClient
+) -> None:
+    await client.create(manifest("parts", enabled=False))
+    await added(client, "parts", "sea.pdf", book(*PAGES))
+    path, numbers, cursor = "/v1/containers/parts/pages", [], None
+    while True:
+        given = {"text": "e", "limit": 1} | ({"cursor": cursor} if cursor else {})
+        body = (await http.get(path, params=given)).json()
+        numbers += [(page["page"], page["extraction"]) for page in body["pages"]]
+        cursor = body["next_cursor"]
+        if cursor is None:
+            break
+    assert numbers == [(1, "none"), (2, "none"), (3, "none")]
+    for query in ({"page": 1, "cursor": "bm9wZQ"}, {}):
+        answer = await http.get(path, params=query)
+        assert (answer.status_code, answer.json()["issues"][0]["code"]) == (400, "INVALID")
 
 
 async def test_the_commands_extract_find_export_and_show(
