@@ -389,6 +389,18 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         ),
         (202,),
     ),
+    ("POST", "/v1/admin/summarise"): Row(
+        CHANGE,
+        plain(
+            "/v1/admin/summarise",
+            body={"container_id": "{vault}", "doc_ids": ["{pdf_id}"]},
+            names="pdf_id",
+        ),
+        (400,),
+    ),
+    ("GET", "/v1/containers/{container_id}/documents/{doc_id}/summary"): Row(
+        READ, plain("/v1/containers/{vault}/documents/{pdf_id}/summary", names="pdf_id"), (404,)
+    ),
     ("GET", "/v1/containers/{container_id}/pages"): Row(
         READ, plain("/v1/containers/{vault}/pages?page=1")
     ),

@@ -42,7 +42,7 @@ CROSS JOIN LATERAL (
     WHERE p.doc_id = d.id AND p.generation = d.live_generation) e
 LEFT JOIN LATERAL (
     SELECT id, state, cause FROM jobs WHERE doc_id = d.id AND kind = 'extract' ORDER BY id DESC LIMIT 1) j ON true
-LEFT JOIN summaries s ON s.doc_id = d.id
+LEFT JOIN summaries s ON s.doc_id = d.id AND s.generation = d.live_generation
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL
   AND d.parent_id IS NULL AND d.id > %(after)s AND (%(ids)s::uuid[] IS NULL OR d.id = ANY(%(ids)s))
 ORDER BY d.id
@@ -70,7 +70,7 @@ SELECT count(*) AS documents, count(*) FILTER (WHERE s.state = 'done') AS done,
        count(s.doc_id) FILTER (WHERE s.model IS DISTINCT FROM %(summary_model)s) AS stale,
        coalesce(sum(s.input_tokens), 0)::bigint AS input_tokens,
        coalesce(sum(s.output_tokens), 0)::bigint AS output_tokens, coalesce(sum(s.cost), 0) AS cost
-FROM documents d LEFT JOIN summaries s ON s.doc_id = d.id
+FROM documents d LEFT JOIN summaries s ON s.doc_id = d.id AND s.generation = d.live_generation
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL AND d.live_generation IS NOT NULL
   AND d.parent_id IS NULL
 """
