@@ -162,6 +162,7 @@ DOCUMENTS: Final = (
     SourceType.MAIL,
     SourceType.NOTEBOOK,
     SourceType.SUBTITLES,
+    SourceType.AUDIO,
 )
 
 
