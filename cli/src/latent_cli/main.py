@@ -57,7 +57,7 @@ COMMANDS: Final = {
     "mcp": "Serve MCP on stdin and stdout for agents that start a command.",
     "eval": "Measure retrieval quality with golden queries or a judged set.",
     "refresh": "Change a container's embedder or rebuild its vectors or chunks.",
-    "models": "Install models of a hub on this machine, and test embedders before anything is ingested.",
+    "models": "Install models of a hub on this machine, and test models before a container uses them.",
     "doctor": "Compare the stores and report every difference.",
     "config": "Print the settings, with secrets masked.",
 }

@@ -27,6 +27,8 @@ class JobKind(StrEnum):
     """Remove what language models wrote about documents."""
     EMBED_GENERATED = "embed_generated"
     """Write lost vectors of generated chunks again."""
+    CAPTION = "caption"
+    """Have the pictures of a document described by a language model."""
     READ_IMAGE = "read_image"
     """Read the text of a picture that was uploaded for a search."""
     PURGE = "purge"

@@ -10,6 +10,7 @@ from uuid import UUID
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.job import NewJob
 from latent_core.domain.manifest.model import Manifest
+from latent_core.ingest.captions import caption_job, has_captions
 from latent_core.ingest.extraction import EXTRACTED, ExtractPayload, extract_job
 from latent_core.ingest.summaries import SummarisePayload, summarise_job
 
@@ -48,7 +49,16 @@ def summary(manifest: Manifest, document: PublishedDocument) -> NewJob | None:
     return summarise_job(manifest.id, document.doc_id, payload, principal=document.principal)
 
 
-FOLLOW_UPS: Final[tuple[FollowUp, ...]] = (extraction, summary)
+def captions(manifest: Manifest, document: PublishedDocument) -> NewJob | None:
+    """Captions of its pictures."""
+    if document.is_record or not has_captions(manifest, document.source_type):
+        return None
+    return caption_job(
+        manifest.id, document.doc_id, document.generation, principal=document.principal
+    )
+
+
+FOLLOW_UPS: Final[tuple[FollowUp, ...]] = (extraction, summary, captions)
 """Each decides by the manifest whether its job follows. Jobs of one dedupe key coalesce, and each job checks the
 manifest again when it begins."""
 

@@ -8,6 +8,7 @@ from typing import Final
 from latent_core.domain.job import JobKind
 from latent_core.queue.context import JobContext
 from latent_workers.deps import Deps
+from latent_workers.jobs.caption import caption
 from latent_workers.jobs.compact import compact
 from latent_workers.jobs.dedup import dedup
 from latent_workers.jobs.delete_container import delete_container, drop_space
@@ -35,6 +36,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.EXTRACT: extract,
     JobKind.DROP_GENERATED: drop_generated,
     JobKind.EMBED_GENERATED: embed_generated,
+    JobKind.CAPTION: caption,
     JobKind.READ_IMAGE: read_image,
     JobKind.PURGE: purge,
     JobKind.COMPACT: compact,

@@ -22,7 +22,7 @@ WHERE d.id = %(doc_id)s AND d.live_generation IS NOT NULL AND d.deleted_at IS NU
 """
 
 PAGES: Final = """
-SELECT p.page, p.text, p.pdf_sha256, p.image_sha256, i.mime AS image_mime
+SELECT p.page, p.text, p.visual, p.pdf_sha256, p.image_sha256, i.mime AS image_mime
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation
 LEFT JOIN blob_refs i ON i.doc_id = p.doc_id AND i.generation = p.generation AND i.role = 'page_image' AND i.part = p.page
@@ -54,6 +54,8 @@ class PageInput:
 
     page: int
     text: str
+    visual: float | None
+    """The share of its area that is picture; None until it is drawn."""
     pdf_sha256: str | None
     """None until its PDF is made."""
     image_sha256: str | None

@@ -475,6 +475,7 @@ MODEL_BLOCKS: Final = ("summaries", "extraction", "captions", "speech", "ask")
 SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(
     {
         "ask",
+        "captions",
         "extraction",
         "speech",
         "summaries",
