@@ -86,6 +86,8 @@ DELIVERED = {
     "summaries.enabled": "documents are summarised by a language model",
     "summaries.provider": "which one",
     "summaries.weight": "weight of their channel in searches",
+    "captions.enabled": "pictures are described by a language model",
+    "captions.provider": "which one",
     "speech.enabled": "recordings are transcribed by a language model",
     "speech.provider": "which one",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",

@@ -21,7 +21,10 @@ from latent_core.domain.errors import (
     UpstreamError,
 )
 from latent_core.domain.manifest.model import Manifest
+from latent_core.models.embedding.rate import TextRate
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.llm.resolve import LanguageModels
+from latent_core.models.providers.registry import Providers
 from latent_core.models.rerank.resolve import Rerankers
 from latent_core.settings import Settings
 from latent_core.stack import Stack
@@ -41,6 +44,7 @@ def stack(database: Database, tmp_path: Path) -> Stack:
         blobs=blobs,
         embedders=EmbedderRegistry(settings, tmp_path),
         rerankers=Rerankers(),
+        language_models=LanguageModels(Providers.of(settings), lambda _, n: TextRate(n)),
         settings=settings,
     )
     return cast(Stack, given)

@@ -12,11 +12,15 @@ import orjson
 import pytest
 from PIL import Image
 
+from latent_core.db import containers
 from latent_core.db.connection import Database
 from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest, ModelBlock
+from latent_core.domain.retrieval import SearchMode
+from latent_core.search.readable import Readable
 from latent_core.settings import Settings
+from latent_core.wire.search import Hit, SearchRequest
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
@@ -66,6 +70,17 @@ async def rows(harness: WorkerHarness, query: str = CAPTIONS) -> list[dict[str, 
     return list(await sql(harness.stack.db, query))
 
 
+async def found(harness: WorkerHarness, query: str, **more: Any) -> list[Hit]:
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    request = SearchRequest(
+        containers=[CONTAINER], query=query, top_k=5, mode=SearchMode.LEXICAL, **more
+    )
+    outcome = await harness.deps.search_service().search(request, {CONTAINER: Readable(container)})
+    return list(outcome.hits)
+
+
 async def worked(harness: WorkerHarness) -> list[Exception]:
     """All that is due, also what waits for the drawing of pages."""
     await harness.work(JobKind.INGEST)
@@ -93,6 +108,23 @@ async def test_a_picture_gets_a_caption_that_is_marked_and_sent_with_its_image(
     assert len(seen.images) == 1
     assert "catches.png" in seen.text
     assert report.clean
+
+
+async def test_the_snippet_of_a_picture_without_text_is_its_caption(
+    database: Database, tmp_path: Path
+) -> None:
+    async with (
+        LanguageModelServer(script=[ANSWER]) as server,
+        opened(database, tmp_path, server) as harness,
+    ):
+        await harness.add("catches.png", picture(), mime="image/png")
+        assert await worked(harness) == []
+        by_name = await found(harness, "catches.png", generated=False)
+        by_caption = await found(harness, "herring")
+    assert [hit.snippet for hit in by_name] == [CAPTION]
+    assert [hit.snippet for hit in by_caption] == [CAPTION]
+    assert by_name[0].generated is None
+    assert by_caption[0].generated is not None
 
 
 async def test_a_caption_waits_until_the_page_is_drawn(database: Database, tmp_path: Path) -> None:

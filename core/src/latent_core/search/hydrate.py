@@ -8,9 +8,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from latent_core.db.connection import Connection, Database
-from latent_core.db.documents import chunks, pages
+from latent_core.db.documents import chunks, generated_chunks, pages
 from latent_core.db.documents.chunks import ChunkKey, HitRow, PlaceRow
 from latent_core.db.documents.pages import MissingImage
+from latent_core.domain.chunk import Modality
 from latent_core.search.ranking import Group, RankedCandidate
 
 Row = TypeVar("Row")
@@ -29,9 +30,18 @@ class HydratedRows:
     """Of their others and of their duplicates."""
     lacks: dict[UUID, MissingImage]
     """Documents without an image: whether and why it is missing."""
+    captions: dict[tuple[UUID, int], str]
+    """What language models wrote about pictures, by document and page."""
 
     def chunk(self, candidate: RankedCandidate) -> HitRow | None:
         return self.chunks.get((candidate.container_id, candidate.chunk_no))
+
+    def caption(self, row: HitRow) -> str | None:
+        """What a language model wrote about a picture whose own text is only its name."""
+        if row.modality != Modality.IMAGE.value or row.page is None:
+            return None
+        names = (row.title, f"{row.title or 'document'}, page {row.page}")
+        return self.captions.get((row.doc_id, row.page)) if row.text in names else None
 
     def place(self, candidate: RankedCandidate) -> PlaceRow | None:
         return self.places.get((candidate.container_id, candidate.chunk_no))
@@ -48,7 +58,9 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
         )
         lacking = {row.doc_id for row in shown.values() if _lacks_image(row)}
         lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
-    return HydratedRows(shown, others, lacks)
+        pictures = {row.doc_id for row in shown.values() if row.modality == Modality.IMAGE.value}
+        captions = await generated_chunks.captions(conn, sorted(pictures)) if pictures else {}
+    return HydratedRows(shown, others, lacks, captions)
 
 
 def _lacks_image(row: HitRow) -> bool:

@@ -152,7 +152,7 @@ def _hit(
 ) -> Hit:
     display = retrieved.plan.container.manifest.display
     snippet = make_snippet(
-        row.text,
+        found.caption(row) or row.text,
         row.language or "simple",
         retrieved.terms,
         display.max_snippet_chars,

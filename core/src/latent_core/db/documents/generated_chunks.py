@@ -55,6 +55,13 @@ ORDER BY d.id
 LIMIT %(limit)s
 """
 
+CAPTIONS: Final = """
+SELECT c.doc_id, c.page, string_agg(c.text, ' ' ORDER BY c.position) AS text
+FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+WHERE c.doc_id = ANY(%(doc_ids)s::uuid[]) AND c.generated = 'caption' AND c.page IS NOT NULL AND d.deleted_at IS NULL
+GROUP BY c.doc_id, c.page
+"""
+
 EXISTING: Final = (
     "SELECT id FROM chunks WHERE container_id = %(container_id)s AND id = ANY(%(ids)s)"
 )
@@ -185,3 +192,9 @@ async def may_be_written_by(conn: Connection, job: JobId, seconds: float) -> boo
     """Whether a job is open, or ended less than ``seconds`` ago."""
     cursor = await conn.execute(MAY_WRITE, {"job_id": job, "seconds": seconds})
     return await cursor.fetchone() is not None
+
+
+async def captions(conn: Connection, doc_ids: Sequence[UUID]) -> dict[tuple[UUID, int], str]:
+    """The captions of visible documents, by document and page."""
+    cursor = await conn.execute(CAPTIONS, {"doc_ids": list(doc_ids)})
+    return {(row["doc_id"], row["page"]): row["text"] for row in await cursor.fetchall()}
