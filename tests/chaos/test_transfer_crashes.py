@@ -24,6 +24,7 @@ from tests.chaos.test_failpoints import (
 )
 from tests.support.harness.installation import eventually
 from tests.support.servers.embedding_server import EmbeddingServer
+from tests.support.servers.llm_server import LanguageModelServer
 
 POINTS: Final = (
     "export.before_store",
@@ -70,6 +71,7 @@ async def harness(
             "LLC_LEASE_SECONDS": str(LEASE_SECONDS),
         },
         embedding_server,
+        LanguageModelServer(),
     )
     await one.start()
     folder = install_root / "transfer-story"

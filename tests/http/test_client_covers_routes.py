@@ -14,6 +14,7 @@ import pytest
 
 from latent_client import AsyncClient, SyncClient
 from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.generated import GeneratedGroup
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.ask import AskRequest
 from latent_core.wire.containers import ContainerState
@@ -123,6 +124,13 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/admin/process-selected": lambda c, _: c.process_selected("art", [DOC]),
     "GET /v1/admin/understanding": lambda c, _: c.understanding("art"),
     "POST /v1/admin/extract": lambda c, _: c.extract("art", [DOC]),
+    "POST /v1/admin/summarise": lambda c, _: anext(c.summarise("art", [DOC])),
+    "POST /v1/admin/drop-generated": lambda c, _: c.drop_generated(
+        "art", GeneratedGroup.SUMMARIES, [DOC]
+    ),
+    "GET /v1/containers/{container_id}/documents/{doc_id}/summary": lambda c, _: c.summary(
+        "art", DOC
+    ),
     "GET /v1/containers/{container_id}/pages": lambda c, _: c.find_pages("art", page=1),
     "GET /v1/documents/{doc_id}/pages/{page}/extraction": lambda c, _: c.page_extraction(DOC, 1),
     "GET /v1/models": lambda c, _: c.models(),

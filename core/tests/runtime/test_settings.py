@@ -29,6 +29,8 @@ DELIVERED = {
     "mcp_token": "the owner's token",
     "mcp_allowed_hosts": "further names that /mcp answers to",
     "mcp_allowed_origins": "web pages that may call /mcp",
+    "mcp_ask": "whether /mcp offers containers_ask",
+    "ask_seconds": "deadline of an answer to a question",
     "mcp_search_fetch": "whether /mcp offers search and fetch",
     "signing_key": "signs links; another one ends those that are out",
     "manifest_dir": "folder that is read at start and written by create",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
@@ -30,7 +30,7 @@ class HydratedRows:
     """Of their others and of their duplicates."""
     lacks: dict[UUID, MissingImage]
     """Documents without an image: whether and why it is missing."""
-    captions: dict[tuple[UUID, int], str]
+    captions: dict[tuple[UUID, int], str] = field(default_factory=dict)
     """What language models wrote about pictures, by document and page."""
 
     def chunk(self, candidate: RankedCandidate) -> HitRow | None:
