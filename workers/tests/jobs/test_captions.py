@@ -179,6 +179,23 @@ async def test_an_answer_that_is_no_caption_is_a_named_failure_and_no_row(
     assert len(server.seen) == 1  # no silent retry
 
 
+@pytest.mark.parametrize("lie", [Lie.TRUNCATED, Lie.WRONG_CONTENT_TYPE])
+async def test_a_response_that_cannot_be_read_fails_the_picture_at_once(
+    database: Database, tmp_path: Path, lie: Lie
+) -> None:
+    async with (
+        LanguageModelServer(rules=[("", lie)]) as server,
+        opened(database, tmp_path, server) as harness,
+    ):
+        await harness.add("catches.png", picture(), mime="image/png")
+        (trouble,) = await worked(harness)
+        assert await rows(harness) == []
+        (job,) = await rows(harness, JOB)
+    assert job["state"] == "failed"
+    assert f"eyes/{MODEL}" in str(trouble)
+    assert len(server.seen) == 1
+
+
 async def test_the_same_picture_added_again_with_other_words_is_not_sent_twice(
     database: Database, tmp_path: Path
 ) -> None:

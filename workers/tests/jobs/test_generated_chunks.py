@@ -41,6 +41,7 @@ from latent_core.search.readable import Readable
 from latent_core.transfer.requests import ImportPolicy
 from latent_core.vectors.port import Points
 from latent_core.wire.search import Hit, SearchRequest
+from latent_workers.extract.chunks import append_chunks
 from latent_workers.ingest import generated as generated_module
 from latent_workers.ingest.generated import GeneratedText
 from tests.support.harness.generated import append_as, by, end, generate, job_of
@@ -699,3 +700,46 @@ async def test_a_job_drops_a_group_in_steps_and_leaves_the_other_ones(
     assert len(left) == 5 + 2 * (len(docs) - len(chosen))
     assert await sql(harness.stack.db, ORIGINALS) == before
     await clean(harness)
+
+
+async def test_pages_that_another_model_described_keep_its_name_in_a_batch_of_two_models(
+    harness: WorkerHarness,
+) -> None:
+    doc = await harness.add("guide.txt", GUIDE)
+    await harness.work()
+    (live,) = await sql(harness.stack.db, "SELECT live_generation AS n FROM documents")
+    extraction = {
+        "summary": "s",
+        "sections": [],
+        "full_text": "The keeper counts ships.",
+        "visuals": [],
+        "visual_importance": 1,
+    }
+    async with harness.stack.db.transaction() as conn:
+        for page, model in ((1, "lab/old"), (2, "lab/new")):
+            await page_extractions.save(
+                conn,
+                NewPageExtraction(
+                    doc_id=doc,
+                    generation=live["n"],
+                    page=page,
+                    state="done",
+                    extraction=extraction,
+                    visual_importance=1,
+                    model=model,
+                    prompt_version="page-1",
+                    version="1",
+                    page_hash=str(page),
+                ),
+            )
+    ctx = await job_of(harness, doc)
+    async with harness.stack.db.reading() as conn:
+        container = await containers.get(conn, CONTAINER)
+    assert container is not None
+    for _ in range(2):
+        assert await append_chunks(ctx, harness.deps, container, doc, live["n"], [1, 2])
+    models = {
+        row["page"]: row["provenance"]["generated"]["model"]
+        for row in await sql(harness.stack.db, GENERATED)
+    }
+    assert models == {1: "lab/old", 2: "lab/new"}

@@ -15,6 +15,7 @@ from latent_core.domain import cursors, visual_importance
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.extraction import PageExtraction
 from latent_core.domain.text import Text
+from latent_core.domain.token import Scope
 from latent_core.domain.visual_importance import Importance, ImportanceBy
 from latent_core.wire.understanding import (
     ExtractionAnswer,
@@ -116,15 +117,18 @@ async def page_extraction(
     """What a language model said about a page, or why its answer was refused."""
     async with shared.stack.db.transaction() as conn:
         document = await readable_document(conn, caller, doc_id)
+        container = await access.readable_one(conn, caller, document.container_id)
         rows = await page_extractions.of_document(conn, doc_id, [page]) if 0 < page < 2**31 else {}
+    is_owner = Scope.ADMIN in access.rights(caller, container)
     if page not in rows:
         raise NotFound(
             f"page {page} of document '{doc_id}' is not extracted", doc_id=str(doc_id), page=page
         )
-    return json_answer(ExtractionAnswer(page=_view(rows[page], document.source_uri)), request_id)
+    view = _view(rows[page], document.source_uri, is_owner=is_owner)
+    return json_answer(ExtractionAnswer(page=view), request_id)
 
 
-def _view(row: PageExtractionRow, source: str) -> ExtractionView:
+def _view(row: PageExtractionRow, source: str, *, is_owner: bool) -> ExtractionView:
     return ExtractionView(
         doc_id=row.doc_id,
         source=source,
@@ -135,7 +139,7 @@ def _view(row: PageExtractionRow, source: str) -> ExtractionView:
         if row.extraction is None
         else PageExtraction.model_validate(dict(row.extraction)),
         cause=None if row.cause is None else str(row.cause.get("message")),
-        raw=row.raw,
+        raw=row.raw if is_owner else None,
         model=row.model,
         prompt_version=row.prompt_version,
         version=row.version,

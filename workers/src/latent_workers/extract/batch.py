@@ -19,12 +19,9 @@ from latent_core.db.documents.page_extractions import (
 )
 from latent_core.db.model_answers import AnswerRow
 from latent_core.domain.errors import (
-    ConnectionClosed,
     IngestFailed,
     Issue,
     LatentError,
-    MalformedAnswer,
-    UpstreamTimeout,
 )
 from latent_core.domain.extraction import (
     PROMPT,
@@ -40,7 +37,6 @@ from latent_core.models.llm.port import Answer, Completion, Stop
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import clean, hold, issue_of
-from latent_core.queue.requeue import counts_as_attempt, is_final
 from latent_core.runtime.failpoint import failpoint
 from latent_workers.extract.page_reader import (
     EncryptedPdf,
@@ -49,6 +45,7 @@ from latent_workers.extract.page_reader import (
     PreparedPage,
 )
 from latent_workers.extract.request import completion
+from latent_workers.ingest.model_failures import fails_item
 
 PAGES_AT_ONCE: Final = 4
 """Of one document; the limits of the provider hold over all documents."""
@@ -119,7 +116,7 @@ class PageBatch:
             answer = await self._answer(page)
             row = self._done(number, page, answer, read_answer(answer.answer))
         except LatentError as error:
-            if not self._ends_page(error):
+            if not fails_item(self.ctx.job, error):
                 raise
             row = self._failed(number, page, error, answer)
         await self._save(row, page, answer)
@@ -142,16 +139,6 @@ class PageBatch:
             job_id=self.ctx.job.id,
             doc_id=self.doc_id,
         )
-
-    def _ends_page(self, error: LatentError) -> bool:
-        """Whether the page fails with ``error``. Else the attempt ends with it: what the provider, its key or the budget
-        is the cause of says nothing about the page, and a transient error is tried again until the last attempt."""
-        if isinstance(error, IngestFailed | MalformedAnswer):
-            return True
-        if isinstance(error, UpstreamTimeout | ConnectionClosed):
-            # The queue takes it for an outage if only such pages are left, and would wait for a day.
-            error.counts_as_attempt = True
-        return error.transient and counts_as_attempt(error) and is_final(self.ctx.job, error)
 
     def _done(
         self, number: int, page: PreparedPage, answer: CachedAnswer, extraction: PageExtraction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from latent_core.db.containers import Container
@@ -31,20 +32,36 @@ async def append_chunks(
         rows = await page_extractions.of_document(conn, doc_id, pages)
     if not rows:
         return True
-    newest = max(rows.values(), key=lambda row: row.created_at)
     for kind in KINDS:
-        by = GeneratedBy(
-            kind=kind,
-            model=newest.model,
-            prompt_version=newest.prompt_version,
-            created_at=newest.created_at,
-        )
-        texts = [*_texts(kind, rows)]
-        if not await append_generated(
-            ctx, deps, container, doc_id, generation, kind, sorted(rows), texts, by=by
-        ):
-            return False
+        for maker, made in _by_maker(rows).items():
+            by = GeneratedBy(
+                kind=kind,
+                model=maker.model,
+                prompt_version=maker.prompt_version,
+                created_at=max(row.created_at for row in made.values()),
+            )
+            texts = [*_texts(kind, made)]
+            if not await append_generated(
+                ctx, deps, container, doc_id, generation, kind, sorted(made), texts, by=by
+            ):
+                return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    model: str
+    prompt_version: str
+
+
+def _by_maker(
+    rows: Mapping[int, PageExtractionRow],
+) -> dict[_Maker, dict[int, PageExtractionRow]]:
+    """Rows by who wrote them: a batch that ended early has some of the model before."""
+    found: dict[_Maker, dict[int, PageExtractionRow]] = {}
+    for page, row in rows.items():
+        found.setdefault(_Maker(row.model, row.prompt_version), {})[page] = row
+    return found
 
 
 def _texts(kind: GeneratedKind, rows: Mapping[int, PageExtractionRow]) -> Iterator[GeneratedText]:

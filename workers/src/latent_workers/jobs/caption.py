@@ -14,7 +14,7 @@ from latent_core.db.documents import page_inputs, pages
 from latent_core.db.documents.page_inputs import PagedDocument, PageInput
 from latent_core.domain.caption import PROMPT, caption_of
 from latent_core.domain.chunk import SourceType
-from latent_core.domain.errors import IngestFailed, Issue
+from latent_core.domain.errors import IngestFailed, Issue, LatentError
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.ids import Sha256
 from latent_core.domain.model_answer import AnswerRefused, Violation
@@ -29,6 +29,7 @@ from latent_workers.captions.request import CaptionRequest
 from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.ingest.generated import GeneratedText, append_generated
+from latent_workers.ingest.model_failures import fails_item
 from latent_workers.ingest.prepare import unless_archived
 
 PURPOSE: Final = "captions"
@@ -40,7 +41,7 @@ SECONDS_TO_DRAWING: Final = 5.0
 @dataclass(slots=True)
 class CaptionedPages:
     texts: list[GeneratedText] = field(default_factory=list)
-    failures: dict[int, IngestFailed] = field(default_factory=dict)
+    failures: dict[int, LatentError] = field(default_factory=dict)
     newest: datetime | None = None
     model: str = ""
 
@@ -90,7 +91,7 @@ async def _caption(ctx: JobContext, deps: Deps, container: Container) -> None:
             by=by,
         )
     elif captioned.failures:
-        raise next(iter(captioned.failures.values()))
+        raise _of_the_pictures(next(iter(captioned.failures.values())))
     await _finish(ctx, captioned)
 
 
@@ -127,7 +128,9 @@ async def _captions(
         try:
             answer = await _answer(ctx, deps, container, document, doc_id, page)
             text = _read(answer)
-        except IngestFailed as error:
+        except LatentError as error:
+            if not fails_item(ctx.job, error):
+                raise
             captioned.failures[page.page] = error
             message = f"Page {page.page}: {error.message}"
             details = {"page": page.page, **error.details}
@@ -183,6 +186,13 @@ def _read(answer: CachedAnswer) -> str:
             f"The answer of the model was cut off after {given.usage.output_tokens} tokens",
         )
     return caption_of(given.text)
+
+
+def _of_the_pictures(error: LatentError) -> IngestFailed:
+    """The end of a job none of whose pictures has a caption: another attempt would pay for the same answer."""
+    if isinstance(error, IngestFailed):
+        return error
+    return IngestFailed(error.message, **error.details)
 
 
 async def _again(ctx: JobContext) -> None:

@@ -26,9 +26,9 @@ from latent_core.models.llm.calls import CachedAnswer, Call
 from latent_core.models.llm.port import Stop
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import clean, finish, issue_of
-from latent_core.queue.requeue import counts_as_attempt, is_final
 from latent_workers.deps import Deps
 from latent_workers.ingest.generated import GeneratedText, append_generated
+from latent_workers.ingest.model_failures import fails_item
 from latent_workers.ingest.prepare import unless_archived
 from latent_workers.summaries.material import SummaryMaterial, material
 from latent_workers.summaries.request import PROMPT, completion, hash_of
@@ -96,7 +96,7 @@ class SummaryJob:
         try:
             answer = await self._answered(answers)
         except LatentError as error:
-            if not self._ends_document(error):
+            if not fails_item(self.ctx.job, error):
                 raise
             if not keeps:
                 await self._store(self._failed(error, answers), answers, last=False)
@@ -142,13 +142,6 @@ class SummaryJob:
         )
         answers.append(answer)
         return answer
-
-    def _ends_document(self, error: LatentError) -> bool:
-        """Whether the summary fails with ``error``. What the provider, its key or the budget is the cause of says nothing
-        about the document, and a transient error is tried again until the last attempt."""
-        if isinstance(error, IngestFailed):
-            return True
-        return error.transient and counts_as_attempt(error) and is_final(self.ctx.job, error)
 
     async def _front_matter(self, answer: SummaryAnswer) -> SummaryFrontMatter:
         document = self.document

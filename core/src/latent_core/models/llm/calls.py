@@ -382,7 +382,8 @@ def prompt_hash(request: Completion) -> str:
     """Of all that the model reads."""
     digest = hashlib.sha256()
     for piece in _pieces(request):
-        digest.update(len(piece).to_bytes(8, "big") + piece)
+        digest.update(len(piece).to_bytes(8, "big"))
+        digest.update(piece)
     return digest.hexdigest()
 
 

@@ -52,7 +52,8 @@ class LanguageModels:
     rates: Callable[[str, int], Rate]
     _open: dict[tuple[str, bool], OpenModel] = field(default_factory=dict)
     _limits: dict[str, Rate] = field(default_factory=dict)
-    _slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    _slots: dict[tuple[str, bool], asyncio.Semaphore] = field(default_factory=dict)
+    """Of transcriptions apart: each may take hours."""
     _question_slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
 
     def check(self, manifest: Manifest) -> None:
@@ -126,7 +127,7 @@ class LanguageModels:
             else client_of(name, found, requests),
             self._limits[limit],
             per_minute,
-            self._slots.setdefault(provider.name, asyncio.Semaphore(requests)),
+            self._slots.setdefault((provider.name, speech), asyncio.Semaphore(requests)),
             self._question_slots.setdefault(provider.name, asyncio.Semaphore(QUESTIONS)),
             provider.input_price,
             provider.output_price,

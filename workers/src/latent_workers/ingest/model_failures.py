@@ -1,0 +1,25 @@
+"""Whether an error of a language model is about the document or page that it was shown."""
+
+from __future__ import annotations
+
+from latent_core.domain.errors import (
+    ConnectionClosed,
+    IngestFailed,
+    LatentError,
+    MalformedAnswer,
+    UpstreamTimeout,
+)
+from latent_core.domain.job import ClaimedJob
+from latent_core.queue.requeue import counts_as_attempt, is_final
+
+
+def fails_item(job: ClaimedJob, error: LatentError) -> bool:
+    """Whether the document, page or picture fails with ``error``. Else the attempt ends with it: what the provider, its
+    key or the budget is the cause of says nothing about the item, and a transient error is tried again until the last
+    attempt."""
+    if isinstance(error, IngestFailed | MalformedAnswer):
+        return True
+    if isinstance(error, UpstreamTimeout | ConnectionClosed):
+        # The queue takes it for an outage if only such items are left, and would wait for a day.
+        error.counts_as_attempt = True
+    return error.transient and counts_as_attempt(error) and is_final(job, error)
