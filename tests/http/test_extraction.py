@@ -25,11 +25,13 @@ from latent_core.domain.understanding import DocumentUnderstanding
 from latent_core.wire.search import SearchRequest
 from tests.conftest import DIMS, running
 from tests.mcp.test_mcp import ERAS, answered, connected
+from tests.support import REPOSITORY
 from tests.support.harness.installation import Installation
 from tests.support.page_answers import book, described, sides
 from tests.support.servers.embedding_server import EmbeddingServer
 from tests.support.servers.llm_dialects import SeenRequest
 from tests.support.servers.llm_server import MODEL, LanguageModelServer, Lie
+from tests.support.summary_writer import write_summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -81,6 +83,7 @@ def manifest(container: str, *, enabled: bool = True) -> Manifest:
 async def added(client: AsyncClient, container: str, name: str, data: bytes) -> UUID:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         upload = await client.upload(container, path)
     answer = await client.add(container, file_ref=upload.file_ref, source_uri=f"file:///{name}")
@@ -298,3 +301,75 @@ async def test_the_commands_extract_find_export_and_show(
     assert written["page_pdf_sha256"] == digest
     assert written["extraction"]["full_text"] == f"Described: {PAGES[1]}"
     assert written["page_hash"] in exported
+
+
+async def test_the_pkce_question_is_found_by_summaries_and_exact_queries_by_words_and_patterns(
+    client: AsyncClient, installation: Installation, model_server: LanguageModelServer
+) -> None:
+    model_server.rules.append(("<document-", write_summary))
+    fields = manifest("auth", enabled=False).model_dump(mode="json")
+    block = {"enabled": True, "provider": PROVIDER}
+    await client.create(Manifest.model_validate({**fields, "summaries": block}))
+    guides = REPOSITORY / "samples" / "nextjs-auth"
+    ids = {
+        name: await added(client, "auth", name, (guides / name).read_bytes())
+        for name in (
+            "guides/pkce.md",
+            "guides/troubleshooting.md",
+            "guides/logout.md",
+            "lib/paths.ts",
+        )
+    }
+    pkce = ids["guides/pkce.md"]
+    out = await run(installation, "summarise", "auth", "--wait", "--json")
+    assert orjson.loads(out)["jobs"] is not None
+    await extracted(client, "auth")
+    jobs = [
+        job.job_id
+        async for job in client.jobs(container_id="auth")
+        if job.kind is JobKind.SUMMARISE
+    ]
+    await client.wait(jobs, timeout_seconds=60)
+
+    async def search(**more: Any) -> Any:
+        request = {"containers": ["auth"], "query": "", "top_k": 5, "diagnostics": True, **more}
+        return await client.search(SearchRequest(**request))
+
+    question = await search(query="How to configure PKCE in Next.js App Router?")
+    stages = question.diagnostics.stage_scores
+    assert stages["summaries"][0].doc_id == pkce
+    assert question.hits[0].doc_id == pkce
+    for exact in ({"must_terms": ["redirect_uri"]}, {"regexes": [r"\bauth\b"]}):
+        found = await search(**exact)
+        assert found.hits
+        assert found.diagnostics.stage_scores["exact"]
+        assert not found.diagnostics.stage_scores["summaries"]
+        assert all(hit.generated is None for hit in found.hits)
+
+    summary = await client.summary("auth", pkce)
+    assert summary.front_matter is not None
+    assert summary.front_matter.source_path == "guides/pkce.md"
+    shown = await run(installation, "documents", "summary", "guides/pkce.md", "--container", "auth")
+    assert shown == summary.file
+    short = await client.summary("auth", ids["guides/logout.md"])
+    assert (short.state, short.file) == ("skipped", None)
+    async with connected(installation, ERAS[0]) as agent:
+        brief = await answered(agent, "documents_get", doc_id=str(pkce), detail="brief")
+        assert brief["untrusted_content"]["summary"][:50] == summary.text[:50]
+        found = await answered(
+            agent,
+            "containers_search",
+            query="code",
+            filters={"summary.source_path": "guides/pkce.md"},
+        )
+        assert {hit["doc_id"] for hit in found["hits"]} == {str(pkce)}
+    token = await client.create_token(READER, scopes=[Scope.READ])
+    async with installation.client(token.secret) as reader:
+        assert (await reader.summary("auth", pkce)).raw is None
+        with pytest.raises(Forbidden):
+            _ = [job async for job in reader.summarise("auth")]
+    with pytest.raises(NotFound):
+        await client.summary("auth", UUID(int=5))
+    await client.create(manifest("plain", enabled=False))
+    with pytest.raises(Invalid, match="names no language model"):
+        _ = [job async for job in client.summarise("plain")]

@@ -95,7 +95,7 @@ def summary(
     elif found.file is None:
         raise Invalid(f"the summary is {found.state}: {found.cause}")
     elif to is None:
-        answers().print(safe(found.file), end="", soft_wrap=True)
+        answers().print(safe(found.file, lines=True), end="", soft_wrap=True)
     else:
         file = to / found.filename if to.is_dir() else to
         file.write_text(found.file, encoding="utf-8")

@@ -314,8 +314,8 @@ class ModelBlock(_ManifestModel):
 
 
 class Summaries(ModelBlock):
-    weight: Weight = 1.0
-    """Of the channel ``summaries`` in fusion."""
+    weight: Weight = 0.1
+    """Of the channel ``summaries`` in fusion (ADR 0055)."""
 
 
 class ModelBudget(_ManifestModel):

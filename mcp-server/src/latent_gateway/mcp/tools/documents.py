@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import Field
 
 from latent_core.db.connection import Connection
-from latent_core.db.documents import documents, originals, outline
+from latent_core.db.documents import documents, originals, outline, summaries
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.ids import document_id
@@ -39,6 +39,7 @@ ENVELOPE_BYTES: Final = 300
 MAX_PAGE: Final = 2**31 - 1
 FAILURE_CHARS: Final = 400
 NAME_SHARE: Final = 12
+SUMMARY_SHARE: Final = 2
 META_SHARE: Final = 8
 """A name or the meta takes at most this fraction of the budget."""
 
@@ -72,6 +73,7 @@ class DocumentWords(UntrustedContent):
     external_id: str | None = None
     meta: dict[str, Any] = {}
     failure: str | None = None
+    summary: str | None = None
     text: str = ""
 
 
@@ -176,6 +178,8 @@ async def document(
             answer = answer.model_copy(
                 update={"original": await _original(conn, call, doc_id, max_chars)}
             )
+        if not text:
+            answer = await _with_summary(conn, answer, doc_id, max_chars)
         budget = max_chars - ENVELOPE_BYTES - size(answer.compact())
         piece = TextPiece("", None)
         advice = None
@@ -202,6 +206,18 @@ async def document(
             "advice": advice or (_advice(view, piece, page) if text else None),
         }
     )
+
+
+async def _with_summary(
+    conn: Connection, answer: ToolDocument, doc_id: UUID, max_chars: int
+) -> ToolDocument:
+    """In place of the text: what a language model wrote about it, if there is something."""
+    row = (await summaries.of_documents(conn, [doc_id])).get(doc_id)
+    if row is None or not row.text:
+        return answer
+    shown = cut(row.text, max_chars // SUMMARY_SHARE)
+    words = answer.untrusted_content.model_copy(update={"summary": shown})
+    return answer.model_copy(update={"untrusted_content": words})
 
 
 async def _read_lines(
