@@ -17,11 +17,12 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid
-from latent_core.domain.job import JobState
+from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.rerank.local import LocalReranker
 from latent_core.wire.evaluation import EvalReport
-from latent_core.wire.search import SearchRequest
+from latent_core.wire.refresh import RefreshRequest
+from latent_core.wire.search import Hit, SearchRequest
 from tests.conftest import DIMS as OPENAI_DIMS
 from tests.http.test_http_surface import ingest
 from tests.support.colours import COLOURS, picture
@@ -277,3 +278,68 @@ async def test_an_installed_cross_encoder_reranks_by_default_and_an_evaluation_t
     code, out, err = await installation.cli(*command)
     assert "with reranking" in out
     assert re.search(r"^reranking: nDCG@10 \.\d\d → 1\.00, [+-]\d+ ms at p95$", out, re.MULTILINE)
+
+
+async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_rolls_back(
+    installation: Installation,
+    client: AsyncClient,
+    hub: ModelHub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    other = "acme/Tiny-Beacon"
+    hub.publish(other, tiny_repository())
+    code, _, err = await installation.cli("models", "add", other)
+    assert code == 0, err
+    await client.create(Manifest(id="gated", name="Gated", embedder="local"))
+    added = [await client.add("gated", text=text, title=title) for title, text in TEXTS.items()]
+    await client.wait([answer.job_id for answer in added])
+    ids = {hit.title: str(hit.doc_id) for hit in await answered_of(client, "gated")}
+    request = RefreshRequest.model_validate(
+        {"strategy": "parallel", "to": {"embedder": "tiny-beacon"}}
+    )
+
+    expect(installation, ids["lamp"])  # which no model answers to "boat storm"
+    job = await refreshed(client, request)
+    assert job.state is JobState.FAILED
+    assert job.cause is not None
+    assert "not switched" in job.cause.message
+    assert await embedder_of(client) == "local"
+
+    expect(installation, ids["boat"])
+    job = await refreshed(client, request)
+    assert job.state is JobState.DONE, job.cause
+    assert await embedder_of(client) == "tiny-beacon"
+    assert (await answered_of(client, "gated"))[0].title == "boat"
+    await client.rollback("gated")
+    assert await embedder_of(client) == "local"
+    assert (await answered_of(client, "gated"))[0].title == "boat"
+    report = await client.doctor("gated")
+    assert report.clean, report
+
+
+def expect(installation: Installation, doc_id: str) -> None:
+    """Make the golden queries of the container expect one document."""
+    query = {"id": "q", "query": "boat storm", "expect_docs": [doc_id]}
+    golden = {"queries": [query], "thresholds": {"ndcg@10": 0.9}}
+    folder = installation.manifests / "gated"
+    folder.mkdir(exist_ok=True)
+    (folder / "eval.json").write_bytes(orjson.dumps(golden))
+
+
+async def answered_of(client: AsyncClient, container: str) -> list[Hit]:
+    request = SEMANTIC.model_copy(update={"containers": [container]})
+    answer = await client.search(request)
+    assert not answer.issues
+    return answer.hits
+
+
+async def refreshed(client: AsyncClient, request: RefreshRequest) -> JobView:
+    begun = await client.refresh("gated", request)
+    assert begun.job_id is not None
+    (job,) = await client.wait([begun.job_id], timeout_seconds=120)
+    return job
+
+
+async def embedder_of(client: AsyncClient) -> str:
+    return str((await client.describe("gated")).embedder["embedder"])
