@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 from latent_core.domain.errors import IngestFailed, InputRefused
 from latent_core.models.embedding.api.wire import (
@@ -197,7 +198,7 @@ class TextClient:
         self._options = dict(options or {})
         self.max_texts = shape.max_texts
         model = endpoint.model.removeprefix("models/")
-        path = shape.path.format(model=model) if shape.model_in_path else shape.path
+        path = shape.path.format(model=quote(model, safe="")) if shape.model_in_path else shape.path
         self.wire = EmbeddingWire(endpoint, path, connections=connections, own_api=shape.own_api)
         self._asks_dims = kind is Kind.NOMIC and endpoint.dims is not None
         """Whether requests name the dimensions. Others name them once an answer has had more: many models know only
