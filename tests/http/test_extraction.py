@@ -370,6 +370,6 @@ async def test_the_pkce_question_is_found_by_summaries_and_exact_queries_by_word
             _ = [job async for job in reader.summarise("auth")]
     with pytest.raises(NotFound):
         await client.summary("auth", UUID(int=5))
-    await client.create(manifest("plain", enabled=False))
+    await client.create(manifest("without-summaries", enabled=False))
     with pytest.raises(Invalid, match="names no language model"):
-        _ = [job async for job in client.summarise("plain")]
+        _ = [job async for job in client.summarise("without-summaries")]
