@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from latent_core.domain import visual_importance
-from latent_core.domain.extraction import AnswerRefused, Violation, extraction_of, json_schema
+from latent_core.domain.extraction import extraction_of, json_schema
+from latent_core.domain.model_answer import AnswerRefused, Violation
 
 GOOD: dict[str, Any] = {
     "summary": "Berths of the harbour.",

@@ -18,7 +18,8 @@ from latent_client import AsyncClient
 from latent_core.domain.errors import Conflict, NotFound, TimedOut, Unavailable
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Manifest, ModelBlock
+from latent_core.domain.manifest.language_models import ModelBlock
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.note import note_uri
 from latent_core.domain.token import Scope
 from latent_core.wire.refresh import RefreshRequest, RefreshTarget, Strategy, Way

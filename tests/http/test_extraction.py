@@ -150,7 +150,7 @@ async def test_hits_of_described_pages_say_how_to_read_and_cite_them_over_http_a
             assert first["page_uri"]
 
 
-async def test_a_container_without_a_model_uses_the_measure_and_calls_nobody(
+async def test_a_container_without_a_model_uses_the_measure_and_calls_no_server(
     client: AsyncClient, model_server: LanguageModelServer
 ) -> None:
     await client.create(manifest("plain", enabled=False))
@@ -213,7 +213,7 @@ async def test_readers_find_pages_and_read_extractions_and_start_none(
     doc_id = await added(client, "shared", "sea.pdf", book(*PAGES))
     await extracted(client, "shared")
     token = await client.create_token(READER, scopes=[Scope.READ])
-    stranger = await client.create_token("agent:nobody", scopes=[Scope.READ])
+    stranger = await client.create_token("agent:stranger", scopes=[Scope.READ])
     async with installation.client(token.secret) as reader:
         found = [one async for one in reader.find_pages("shared", text="PLOT OF WHALES")]
         assert [(one.page, one.found_in, one.extraction) for one in found] == [
@@ -232,10 +232,10 @@ async def test_readers_find_pages_and_read_extractions_and_start_none(
             await reader.extract("shared", [doc_id])
         with pytest.raises(Forbidden):
             await reader.understanding_totals("shared")
-    async with installation.client(stranger.secret) as nobody:
+    async with installation.client(stranger.secret) as outsider:
         for call in (
-            lambda: nobody.page_extraction(doc_id, 1),
-            lambda: anext(nobody.find_pages("shared", page=1)),
+            lambda: outsider.page_extraction(doc_id, 1),
+            lambda: anext(outsider.find_pages("shared", page=1)),
         ):
             with pytest.raises(NotFound):
                 await call()
@@ -351,6 +351,7 @@ async def test_the_pkce_question_is_found_by_summaries_and_exact_queries_by_word
     assert summary.front_matter.source_path == "guides/pkce.md"
     shown = await run(installation, "documents", "summary", "guides/pkce.md", "--container", "auth")
     assert shown == summary.file
+    assert summary.text[:40] not in str(await client.tools())
     short = await client.summary("auth", ids["guides/logout.md"])
     assert (short.state, short.file) == ("skipped", None)
     async with connected(installation, ERAS[0]) as agent:

@@ -14,7 +14,8 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, Unavailable
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Manifest, ModelBlock, SearchMode
+from latent_core.domain.manifest.language_models import ModelBlock
+from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.providers.entry import Kind
 from latent_core.wire.search import SearchRequest
 from tests.support.harness.installation import Installation, eventually

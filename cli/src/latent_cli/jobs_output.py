@@ -13,6 +13,7 @@ from latent_cli.output import amount, answers, brief, emit, moment, notes, safe,
 from latent_cli.progress import JobsBar, ProgressBars
 from latent_cli.session import ask
 from latent_core.domain.job import JobEmbedding, JobLanguageModels, JobState, JobView
+from latent_core.domain.pdf_status import Action, SelectedDocument
 
 WAIT_SECONDS = 6 * 3600.0
 NAMED_DOCUMENTS = 3
@@ -39,6 +40,23 @@ def finish_jobs(job_ids: Sequence[int], *, wait: bool, as_json: bool) -> None:
                 answers().print(safe(str(job.result["outcome"])))
         show_failed(answers(), jobs)
     exit_for(jobs)
+
+
+def finish_selected(
+    selected: Sequence[SelectedDocument], *, wait: bool, as_json: bool, nothing: str
+) -> None:
+    """As ``finish_jobs``, for the jobs of selected documents. ``nothing``: why there may be none. Exit 4 if a document is
+    refused."""
+    refused = [one for one in selected if one.action is Action.REFUSED]
+    for one in refused:
+        notes().print(safe(f"refused: {one.doc_id}: {one.cause}"), soft_wrap=True)
+    job_ids = [one.job_id for one in selected if one.job_id is not None]
+    if job_ids or as_json:
+        finish_jobs(job_ids, wait=wait, as_json=as_json)
+    elif not refused:
+        answers().print(f"nothing to do: {nothing}")
+    if refused:
+        raise typer.Exit(FOUND)
 
 
 @contextmanager

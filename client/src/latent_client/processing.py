@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from pydantic import ValidationError
-
-from latent_client.streams import read_events
+from latent_client.streams import follow_documents
 from latent_client.transport import ClientCalls
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.pdf_status import PdfState, PdfStatus, PdfTotals
 from latent_core.wire.pages import PdfStatusPage, ProcessAnswer
 
 PATH: Final = "/v1/admin/process-selected"
-QUIET_SECONDS: Final = 60.0
-"""Read timeout. The server sends something every 15 s."""
 
 
 class ProcessingCalls(ClientCalls):
@@ -58,20 +53,11 @@ class ProcessingCalls(ClientCalls):
         If the connection breaks, call it again: it joins the running jobs.
         """
         body = _body(container_id, doc_ids, stream=True)
-        async with (
-            self._transport.stream(
-                PATH, method="POST", json=body, read_seconds=QUIET_SECONDS
-            ) as response,
-            aclosing(read_events(response.aiter_bytes())) as events,
-        ):
-            async for event in events:
-                if event.event == "document":
-                    yield _status(event.data)
-                elif event.event == "end":
-                    return
-        raise Unavailable(
+        unfinished = (
             "the stream ended before all documents were processed; call again to follow them"
         )
+        async for status in follow_documents(self._transport, PATH, body, PdfStatus, unfinished):
+            yield status
 
 
 def _body(container_id: str, doc_ids: Collection[UUID], *, stream: bool) -> dict[str, object]:
@@ -80,10 +66,3 @@ def _body(container_id: str, doc_ids: Collection[UUID], *, stream: bool) -> dict
         "doc_ids": [str(doc_id) for doc_id in doc_ids],
         "stream": stream,
     }
-
-
-def _status(data: str) -> PdfStatus:
-    try:
-        return PdfStatus.model_validate_json(data)
-    except ValidationError as exc:
-        raise Unavailable(f"the state of a document cannot be parsed: {exc}") from exc

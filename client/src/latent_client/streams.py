@@ -1,4 +1,5 @@
-"""Server-sent events (WHATWG HTML), and the events of a job as one stream that resumes after a broken connection."""
+"""Server-sent events (WHATWG HTML): those of a job as one stream that resumes after a broken connection, and the status
+of documents."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -133,3 +134,30 @@ async def read_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
             raise Unavailable(
                 f"the event stream has a line longer than {MAX_LINE_BYTES} bytes; is LLC_URL a gateway?"
             )
+
+
+Status = TypeVar("Status", bound=BaseModel)
+
+
+async def follow_documents(
+    transport: Transport, path: str, body: dict[str, object], form: type[Status], unfinished: str
+) -> AsyncIterator[Status]:
+    """The status of each document when it changes, until all jobs have ended. ``Unavailable`` says ``unfinished`` if the
+    stream ends before."""
+    async with (
+        transport.stream(path, method="POST", json=body, read_seconds=QUIET_SECONDS) as response,
+        aclosing(read_events(response.aiter_bytes())) as events,
+    ):
+        async for event in events:
+            if event.event == "document":
+                yield _status(event.data, form)
+            elif event.event == "end":
+                return
+    raise Unavailable(unfinished)
+
+
+def _status(data: str, form: type[Status]) -> Status:
+    try:
+        return form.model_validate_json(data)
+    except ValidationError as exc:
+        raise Unavailable(f"the state of a document cannot be parsed: {exc}") from exc

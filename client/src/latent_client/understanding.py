@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import aclosing
 from typing import Final
 from uuid import UUID
 
-from pydantic import ValidationError
-
-from latent_client.streams import read_events
+from latent_client.streams import follow_documents
 from latent_client.transport import ClientCalls, part
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.generated import GeneratedGroup
@@ -36,8 +33,6 @@ STATUS: Final = "/v1/admin/understanding"
 EXTRACT: Final = "/v1/admin/extract"
 SUMMARISE: Final = "/v1/admin/summarise"
 DROP: Final = "/v1/admin/drop-generated"
-QUIET_SECONDS: Final = 60.0
-"""Read timeout. The server sends something every 15 s."""
 
 
 class UnderstandingCalls(ClientCalls):
@@ -147,20 +142,13 @@ class UnderstandingCalls(ClientCalls):
     ) -> AsyncIterator[DocumentUnderstanding]:
         """The same, and the state of each document when it changes, until all jobs have ended."""
         body = _body(container_id, doc_ids, pages, force=force, stream=True)
-        async with (
-            self._transport.stream(
-                EXTRACT, method="POST", json=body, read_seconds=QUIET_SECONDS
-            ) as response,
-            aclosing(read_events(response.aiter_bytes())) as events,
-        ):
-            async for event in events:
-                if event.event == "document":
-                    yield _status(event.data)
-                elif event.event == "end":
-                    return
-        raise Unavailable(
+        unfinished = (
             "the stream ended before all documents were extracted; `understanding` has their state"
         )
+        async for status in follow_documents(
+            self._transport, EXTRACT, body, DocumentUnderstanding, unfinished
+        ):
+            yield status
 
 
 def _body(
@@ -178,10 +166,3 @@ def _body(
         "force": force,
         "stream": stream,
     }
-
-
-def _status(data: str) -> DocumentUnderstanding:
-    try:
-        return DocumentUnderstanding.model_validate_json(data)
-    except ValidationError as exc:
-        raise Unavailable(f"the state of a document cannot be parsed: {exc}") from exc

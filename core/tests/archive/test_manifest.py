@@ -9,9 +9,7 @@ from pydantic import BaseModel
 
 from latent_core.domain.errors import Invalid
 from latent_core.domain.manifest.model import (
-    MODEL_BLOCKS,
     OFFERED_MODES,
-    SUPPORTED_BLOCKS,
     Fusion,
     FusionMethod,
     Manifest,
@@ -92,13 +90,6 @@ DELIVERED = {
     "speech.provider": "which one",
     "ingest.ttl_days": "when documents that are not fetched again are deleted",
 }
-# Refused by name when they are switched on (test_offer), until the part that delivers them.
-LATER = {
-    f"{use}.{key}": "issue 22"
-    for use in MODEL_BLOCKS
-    for key in ("enabled", "provider", *(("weight",) if use == "summaries" else ()))
-    if use not in SUPPORTED_BLOCKS
-}
 
 
 def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
@@ -112,9 +103,8 @@ def _keys(model: type[BaseModel], prefix: str = "") -> set[str]:
     return found
 
 
-def test_every_key_has_a_behaviour_or_the_part_that_delivers_it() -> None:
-    assert _keys(Manifest) == set(DELIVERED) | set(LATER)
-    assert not set(DELIVERED) & set(LATER)
+def test_every_key_has_a_behaviour() -> None:
+    assert _keys(Manifest) == set(DELIVERED)
 
 
 @pytest.mark.parametrize(

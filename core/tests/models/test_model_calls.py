@@ -29,7 +29,8 @@ from latent_core.domain.errors import (
 )
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobLanguageModels
-from latent_core.domain.manifest.model import Manifest, ModelBlock, ModelBudget, Summaries
+from latent_core.domain.manifest.language_models import ModelBlock, ModelBudget, Summaries
+from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.rate import TextRate
 from latent_core.models.llm.calls import Call, ModelCalls, ModelRetryPolicy, answer_key
 from latent_core.models.llm.port import (

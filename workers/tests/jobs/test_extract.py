@@ -1,9 +1,9 @@
-"""Page extraction against a language model that also lies: rows, chunks, and what is not asked twice."""
+"""Page extraction against a language model that also lies: rows, chunks, and what is not paid for twice."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -19,26 +19,24 @@ from latent_core.db.documents.page_extractions import PageExtractionRow
 from latent_core.domain.errors import Forbidden, IngestFailed
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest.model import Manifest, ModelBlock, ModelBudget
+from latent_core.domain.manifest.language_models import ModelBlock, ModelBudget
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.pdf_status import Action, SelectedDocument
 from latent_core.ingest import extraction
 from latent_core.models.llm import calls as calls_module
-from latent_core.models.llm.calls import ModelCalls
 from latent_core.queue import clock
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import JobCancelled
 from latent_core.queue.lease import HeldClaim
-from latent_core.settings import Settings
 from latent_workers.extract import batch, request
 from latent_workers.ingest import generated as generated_module
 from latent_workers.jobs import extract as extract_module
+from tests.support.harness.model_harness import open_with_model
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
     LEASE_SECONDS,
-    CountingEmbedder,
     WorkerHarness,
-    open_deps,
 )
 from tests.support.page_answers import TEXT, described, sides
 from tests.support.queue import sql
@@ -65,10 +63,6 @@ def book(*texts: str, **saved: Any) -> bytes:
     for text in texts:
         document.new_page(width=300, height=400).insert_text((20, 100), text)
     return bytes(document.tobytes(**saved))
-
-
-async def no_nap(_seconds: float) -> None:
-    """Retries need no pauses here."""
 
 
 @dataclass
@@ -118,36 +112,14 @@ class Desk:
 
 @pytest.fixture
 async def desk(database: Database, tmp_path: Path) -> AsyncIterator[Desk]:
-    async with LanguageModelServer(answer=described) as server:
-        entry = {
-            "name": "work",
-            "kind": "openai",
-            "base_url": server.base_url,
-            "key_file": "key",
-            "reads": "[images, pdf]",
-            "input_price": 1,
-            "output_price": 2,
-        }
-        (tmp_path / "key").write_text("sk-1", encoding="utf-8")
-        lines = "".join(f"    {name}: {value}\n" for name, value in entry.items())
-        file = tmp_path / "providers.yaml"
-        file.write_text(f"providers:\n  -\n{lines}", encoding="utf-8")
-        (tmp_path / "data").mkdir()
-        settings = Settings(
-            data_dir=tmp_path / "data",
-            ingest_roots=(tmp_path,),
-            lease_seconds=LEASE_SECONDS,
-            providers=file,
-        )
-        embedder = CountingEmbedder()
-        async with open_deps(database, settings, embedder, MANIFEST) as deps:
-            stack = deps.stack
-            calls = ModelCalls(stack.db, stack.language_models, sleep=no_nap)
-            deps = replace(deps, stack=replace(stack, model_calls=calls))
-            try:
-                yield Desk(WorkerHarness(deps, embedder, tmp_path), server)
-            finally:
-                await stack.language_models.close()
+    prices: dict[str, Any] = {"input_price": 1, "output_price": 2}
+    async with (
+        LanguageModelServer(answer=described) as server,
+        open_with_model(
+            database, tmp_path, server, MANIFEST, reads=["images", "pdf"], **prices
+        ) as harness,
+    ):
+        yield Desk(harness, server)
 
 
 async def test_pages_of_a_new_document_are_described_and_found(desk: Desk) -> None:
@@ -342,7 +314,7 @@ async def test_force_asks_once_more_and_once_only_and_its_answer_is_the_one_that
     assert await desk.calls() == []
     assert await desk.rows(doc_id) == before, "finished pages stay"
 
-    desk.server.answer = lambda seen: described(seen).replace("Described", "Told anew")
+    desk.server.answer = lambda seen: described(seen).replace("Described", "Described again")
     await desk.request(doc_id, 2, force=True)
     job = await desk.harness.claim(JobKind.EXTRACT)
     assert job is not None
@@ -361,9 +333,9 @@ async def test_force_asks_once_more_and_once_only_and_its_answer_is_the_one_that
     kinds = [row for row in await desk.generated() if row[0] == "page"]
     assert kinds == [
         ("page", 1, "Described: Gulls fly."),
-        ("page", 2, "Told anew: Whales dive."),
+        ("page", 2, "Described again: Whales dive."),
     ]
-    # The same pages in a new generation: nothing is asked, and the newest answers are used.
+    # The same pages in a new generation: nothing is requested, and the newest answers are used.
     await desk.harness.add("book.pdf", book("Gulls fly.", "Whales dive."), mime=PDF, meta={"a": 1})
     assert await desk.harness.work(JobKind.INGEST) == []
     assert await desk.work() == []

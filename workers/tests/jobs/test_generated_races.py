@@ -69,7 +69,7 @@ async def clean(harness: WorkerHarness) -> None:
 
 async def compacted(harness: WorkerHarness) -> None:
     async def go_on() -> None:
-        """Nobody cancels it."""
+        """It is never cancelled."""
 
     await compact(harness.stack.db, CONTAINER, go_on, HASTY)
 

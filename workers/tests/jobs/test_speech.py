@@ -12,15 +12,13 @@ import pytest
 from latent_core.db.connection import Database
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest.model import Manifest, ModelBlock
-from latent_core.settings import Settings
+from latent_core.domain.manifest.language_models import ModelBlock
+from latent_core.domain.manifest.model import Manifest
+from tests.support.harness.model_harness import open_with_model
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
-    LEASE_SECONDS,
-    CountingEmbedder,
     WorkerHarness,
-    open_deps,
 )
 from tests.support.queue import sql
 from tests.support.servers.llm_dialects import Transcriptions
@@ -40,17 +38,11 @@ JOBS: Final = "SELECT kind, state, cause FROM jobs ORDER BY id"
 async def opened(
     database: Database, folder: Path, server: LanguageModelServer, speech: ModelBlock
 ) -> AsyncIterator[WorkerHarness]:
-    providers = folder / "providers.yaml"
-    providers.write_text(
-        f"providers:\n  - name: ears\n    kind: openai\n    base_url: {server.base_url}\n"
-    )
-    settings = Settings(data_dir=folder, lease_seconds=LEASE_SECONDS, providers=providers)
-    embedder = CountingEmbedder()
     manifest = Manifest(
         id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS, speech=speech
     )
-    async with open_deps(database, settings, embedder, manifest) as deps:
-        yield WorkerHarness(deps, embedder, folder)
+    async with open_with_model(database, folder, server, manifest, name="ears") as harness:
+        yield harness
 
 
 EARS: Final = ModelBlock(enabled=True, provider=f"ears/{MODEL}")

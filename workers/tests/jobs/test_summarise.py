@@ -20,26 +20,24 @@ from latent_core.db.documents.summary_inputs import SummaryDocument, SummaryText
 from latent_core.domain.errors import Forbidden, IngestFailed, LatentError
 from latent_core.domain.generated import GeneratedGroup, GeneratedKind
 from latent_core.domain.job import JobKind
-from latent_core.domain.manifest.model import Manifest, ModelBudget, Summaries
+from latent_core.domain.manifest.language_models import ModelBudget, Summaries
+from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.summary import MAX_WORDS, MIN_WORDS, SummaryFrontMatter, summary_file
 from latent_core.ingest import summaries as requests
 from latent_core.ingest.generated import PurgeTerms, drop
 from latent_core.models.llm import calls as calls_module
-from latent_core.models.llm.calls import ModelCalls
 from latent_core.queue import admin
 from latent_core.queue.errors import JobCancelled
 from latent_core.search.readable import Readable
-from latent_core.settings import Settings
 from latent_core.wire.search import SearchRequest, SearchResponse
 from latent_workers.ingest import generated as generated_module
 from latent_workers.summaries.material import MAX_CHARS, material
+from tests.support.harness.model_harness import open_with_model
 from tests.support.harness.worker_harness import (
     CONTAINER,
     DIMS,
     LEASE_SECONDS,
-    CountingEmbedder,
     WorkerHarness,
-    open_deps,
 )
 from tests.support.queue import sql
 from tests.support.servers.llm_server import MODEL, Fault, LanguageModelServer, Lie
@@ -74,10 +72,6 @@ TIDES: Final = f"# Tides\n\n{prose(300, 'tide')}"
 def answer(**fields: Any) -> str:
     """A valid answer with some fields of another kind."""
     return orjson.dumps({**summary_of("Harbour", prose(400)), **fields}).decode()
-
-
-async def no_nap(_seconds: float) -> None:
-    """Retries need no pauses here."""
 
 
 @dataclass
@@ -140,28 +134,11 @@ class SummaryDesk:
 
 @pytest.fixture
 async def desk(database: Database, tmp_path: Path) -> AsyncIterator[SummaryDesk]:
-    async with LanguageModelServer(answer=write_summary) as server:
-        (tmp_path / "key").write_text("sk-1", encoding="utf-8")
-        entry = {"kind": "openai", "base_url": server.base_url, "key_file": "key", "name": "work"}
-        lines = "".join(f"    {name}: {value}\n" for name, value in entry.items())
-        file = tmp_path / "providers.yaml"
-        file.write_text(f"providers:\n  -\n{lines}    input_price: 1\n", encoding="utf-8")
-        (tmp_path / "data").mkdir()
-        settings = Settings(
-            data_dir=tmp_path / "data",
-            ingest_roots=(tmp_path,),
-            lease_seconds=LEASE_SECONDS,
-            providers=file,
-        )
-        embedder = CountingEmbedder()
-        async with open_deps(database, settings, embedder, MANIFEST) as deps:
-            stack = deps.stack
-            calls = ModelCalls(stack.db, stack.language_models, sleep=no_nap)
-            deps = replace(deps, stack=replace(stack, model_calls=calls))
-            try:
-                yield SummaryDesk(WorkerHarness(deps, embedder, tmp_path), server)
-            finally:
-                await stack.language_models.close()
+    async with (
+        LanguageModelServer(answer=write_summary) as server,
+        open_with_model(database, tmp_path, server, MANIFEST, input_price=1) as harness,
+    ):
+        yield SummaryDesk(harness, server)
 
 
 async def test_a_published_document_gets_a_summary_whose_facts_are_ours(desk: SummaryDesk) -> None:

@@ -9,14 +9,12 @@ from uuid import UUID
 import typer
 
 from latent_cli.commands.documents import identity
-from latent_cli.exits import FOUND
-from latent_cli.jobs_output import finish_jobs
+from latent_cli.jobs_output import finish_selected
 from latent_cli.options import Json, Wait, command_app
-from latent_cli.output import answers, notes, safe
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid
-from latent_core.domain.pdf_status import Action, SelectedDocument
+from latent_core.domain.pdf_status import SelectedDocument
 from latent_core.wire.pages import MAX_SELECTED
 from latent_core.wire.understanding import MAX_PAGES
 
@@ -54,16 +52,7 @@ def extract(
     numbers = None if pages is None else page_numbers(pages)
     ids = [identity(container, name) for name in names or []]
     selected = ask(lambda client: _extract(client, container, ids, numbers, force=force))
-    refused = [one for one in selected if one.action is Action.REFUSED]
-    for one in refused:
-        notes().print(safe(f"refused: {one.doc_id}: {one.cause}"), soft_wrap=True)
-    job_ids = [one.job_id for one in selected if one.job_id is not None]
-    if job_ids or as_json:
-        finish_jobs(job_ids, wait=wait, as_json=as_json)
-    elif not refused:
-        answers().print("nothing to do: all pages are extracted")
-    if refused:
-        raise typer.Exit(FOUND)
+    finish_selected(selected, wait=wait, as_json=as_json, nothing="all pages are extracted")
 
 
 def page_numbers(text: str) -> list[int]:

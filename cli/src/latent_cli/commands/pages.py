@@ -11,7 +11,7 @@ import typer
 
 from latent_cli.commands.documents import any_identity, identity
 from latent_cli.exits import FOUND
-from latent_cli.jobs_output import finish_jobs
+from latent_cli.jobs_output import finish_selected
 from latent_cli.options import InContainer, Json, Wait, command_app
 from latent_cli.output import amount, answers, brief, emit, notes, safe, size, table
 from latent_cli.progress import ProgressBars
@@ -27,7 +27,6 @@ from latent_client.pages import (
 )
 from latent_core.domain.errors import Invalid
 from latent_core.domain.pdf_status import (
-    Action,
     PdfState,
     PdfStatus,
     PdfTotals,
@@ -251,16 +250,7 @@ def process(
         raise Invalid("name the documents, or give --all")
     ids = [identity(container, name) for name in names or []]
     selected = ask(lambda client: _process(client, container, ids))
-    refused = [one for one in selected if one.action is Action.REFUSED]
-    for one in refused:
-        notes().print(safe(f"refused: {one.doc_id}: {one.cause}"), soft_wrap=True)
-    job_ids = [one.job_id for one in selected if one.job_id is not None]
-    if job_ids or as_json:
-        finish_jobs(job_ids, wait=wait, as_json=as_json)
-    elif not refused:
-        answers().print("nothing to do: all of them are processed")
-    if refused:
-        raise typer.Exit(FOUND)
+    finish_selected(selected, wait=wait, as_json=as_json, nothing="all of them are processed")
 
 
 async def _status(

@@ -122,7 +122,7 @@ ORDER BY s.chunk_no
 # One bit after the other: the first turns away three texts of four, where a mask reads all bits of each.
 HAS: Final = SQL("get_bit(s.bits, {place}) = 1")
 
-# Texts that a model wrote beside those of the document are behind them (domain.generated).
+# Texts that a model wrote about the document are behind its own (domain.generated).
 TEXTS: Final = f"""
 SELECT c.chunk_no, c.doc_id, c.text, c.line_start, c.meta->'repeated_chars', d.uri
 FROM chunks c

@@ -7,7 +7,7 @@ from typing import Final
 
 from latent_core.db.connection import Connection
 from latent_core.domain.ids import JobId
-from latent_core.domain.manifest.model import ModelBlock, ModelBudget
+from latent_core.domain.manifest.language_models import ModelBlock, ModelBudget
 
 NO_JOB: Final = JobId(0)
 """Of a question."""

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from latent_core.domain.model_answer import (
     AnswerForm,
-    AnswerRefused as AnswerRefused,
-    Violation as Violation,
     json_schema_of,
     limited_items,
     limited_text,

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import date
 from typing import Annotated, Any, Final
 from uuid import UUID
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from latent_core.domain.extraction import AnswerRefused, Violation
+from latent_core.domain.model_answer import AnswerForm, json_schema_of, read_answer
 from latent_core.domain.text import HIDDEN, trouble
 
 MIN_WORDS: Final = 200
@@ -63,10 +62,8 @@ Name = Annotated[str, Field(max_length=120), AfterValidator(_line)]
 Query = Annotated[str, Field(max_length=200), AfterValidator(_line)]
 
 
-class SummaryAnswer(BaseModel):
+class SummaryAnswer(AnswerForm):
     """What the model answers. It names nothing that we know ourselves."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     product_tags: Annotated[list[Name], Field(max_length=10), AfterValidator(_distinct)]
     """Products, libraries and systems that the document is about."""
@@ -102,7 +99,7 @@ class SummaryFrontMatter(BaseModel):
 
     @property
     def keywords(self) -> str:
-        """Words by which the summary is found besides those of its prose."""
+        """Words by which the summary is found, in addition to those of its prose."""
         return " ".join([*self.api_symbols, *self.key_topics])
 
 
@@ -118,43 +115,14 @@ LIST_FIELDS: Final = (
 
 def summary_answer(text: str) -> SummaryAnswer:
     """The answer that ``text`` is; ``AnswerRefused`` names what is wrong. Nothing is repaired."""
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise AnswerRefused(
-            Violation.INVALID_JSON, f"The answer of the model is not valid JSON: {exc}"
-        ) from exc
-    try:
-        return SummaryAnswer.model_validate(data)
-    except ValidationError as exc:
-        kinds = {error["type"] for error in exc.errors()}
-        reason = Violation.EXTRA_KEY if kinds == {"extra_forbidden"} else Violation.SCHEMA
-        raise AnswerRefused(
-            reason, f"The answer of the model is no summary: {problems_of(exc)}"
-        ) from exc
+    return read_answer(text, SummaryAnswer, "summary")
 
 
 def summary_schema() -> dict[str, Any]:
     """The form of an answer as a JSON schema."""
-    schema = SummaryAnswer.model_json_schema()
+    schema = dict(json_schema_of(SummaryAnswer))
     schema.pop("description", None)
-    schema.pop("title", None)
-    for field in schema["properties"].values():
-        field.pop("title", None)
     return schema
-
-
-def problems_of(error: ValidationError) -> str:
-    """What is wrong with an answer, for the model that wrote it and for people; contains none of its values."""
-    found = [
-        f"{'.'.join(map(str, one['loc'])) or 'the answer'}: "
-        f"{'unknown key' if one['type'] == 'extra_forbidden' else one['msg'].removeprefix('Value error, ')}"
-        for one in error.errors(include_input=False, include_url=False)
-    ]
-    return "; ".join(found[:MAX_PROBLEMS])
-
-
-MAX_PROBLEMS: Final = 10
 
 
 def summary_file(front_matter: SummaryFrontMatter, prose: str) -> str:

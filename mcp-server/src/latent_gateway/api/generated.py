@@ -5,12 +5,11 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from latent_core.db import audit
-from latent_core.db.documents import documents
-from latent_core.domain.errors import NotFound
 from latent_core.domain.token import Scope
 from latent_core.ingest.generated import DropPayload, request_drop
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.understanding import DropGeneratedBody
+from latent_gateway.api.processing import check_own
 from latent_gateway.auth import access
 from latent_gateway.context import Caller, RequestId, Shared
 from latent_gateway.envelope import json_answer
@@ -31,13 +30,7 @@ async def drop_generated(
         container = await access.writable(conn, caller, body.container_id, scope=Scope.ADMIN)
         await shared.quotas.check_queue(conn, caller)
         await access.held(conn, container)
-        own = await documents.of_container(conn, container.id, body.doc_ids or [])
-        for doc_id in body.doc_ids or ():
-            if doc_id not in own:
-                raise NotFound(
-                    f"document '{doc_id}' does not exist, or you may not read it",
-                    doc_id=str(doc_id),
-                )
+        await check_own(conn, container.id, body.doc_ids or [])
         payload = DropPayload(group=body.group, doc_ids=body.doc_ids)
         job_id = await request_drop(conn, container.id, payload, principal=caller.name)
         chosen = "all" if body.doc_ids is None else str(len(body.doc_ids))

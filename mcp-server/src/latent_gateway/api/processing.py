@@ -107,7 +107,21 @@ async def process_selected(
     Idempotent: an open job is joined.
     """
     doc_ids = list(dict.fromkeys(body.doc_ids))
-    selected = await _begun(shared, caller, body.container_id, doc_ids, request_id)
+
+    async def select(
+        conn: Connection, container: Container, chosen: Sequence[UUID]
+    ) -> list[SelectedDocument]:
+        return await process(conn, container.id, chosen, principal=caller.name)
+
+    selected = await begun(
+        shared,
+        caller,
+        body.container_id,
+        doc_ids,
+        request_id,
+        action="document.process",
+        select=select,
+    )
     answer = ProcessAnswer(
         container_id=body.container_id,
         queued=sum(one.job_id is not None for one in selected),
@@ -120,33 +134,52 @@ async def process_selected(
     return CountedStream(_followed(shared, caller, answer), shared.streams, caller)
 
 
-async def _begun(
-    shared: Gateway, caller: Principal, container_id: str, doc_ids: Sequence[UUID], request_id: str
+Select = Callable[[Connection, Container, Sequence[UUID]], Awaitable[list[SelectedDocument]]]
+"""Enqueues the jobs of documents, in the caller's transaction."""
+
+
+async def begun(
+    shared: Gateway,
+    caller: Principal,
+    container_id: str,
+    doc_ids: Sequence[UUID],
+    request_id: str,
+    *,
+    action: str,
+    select: Select,
+    check: Callable[[Container], None] = lambda _: None,
 ) -> list[SelectedDocument]:
+    """The outcome for each of the documents, all of the container. ``action``: in the audit trail. ``check`` raises if
+    the container does not permit it."""
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, container_id, scope=Scope.ADMIN)
+        check(container)
         await shared.quotas.check_queue(conn, caller)
         await shared.stack.capacity.check(conn)
         await access.held(conn, container)
-        own = await documents.of_container(conn, container.id, doc_ids)
-        for doc_id in doc_ids:
-            if doc_id not in own:
-                raise NotFound(
-                    f"document '{doc_id}' does not exist, or you may not read it",
-                    doc_id=str(doc_id),
-                )
-        selected = await process(conn, container.id, doc_ids, principal=caller.name)
+        await check_own(conn, container.id, doc_ids)
+        selected = await select(conn, container, doc_ids)
         queued = sum(one.action is Action.QUEUED for one in selected)
         await audit.note(
             conn,
             principal=caller.name,
-            action="document.process",
+            action=action,
             container_id=container.id,
             object_=f"{queued} of {len(doc_ids)}",
             request_id=request_id,
         )
     shared.stack.wake()
     return selected
+
+
+async def check_own(conn: Connection, container_id: str, doc_ids: Sequence[UUID]) -> None:
+    """``NotFound`` for a document that the container does not have."""
+    own = await documents.of_container(conn, container_id, doc_ids)
+    for doc_id in doc_ids:
+        if doc_id not in own:
+            raise NotFound(
+                f"document '{doc_id}' does not exist, or you may not read it", doc_id=str(doc_id)
+            )
 
 
 async def _followed(

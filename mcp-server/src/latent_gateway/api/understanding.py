@@ -9,23 +9,22 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
 
-from latent_core.db import audit
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
-from latent_core.db.documents import documents, understanding
+from latent_core.db.documents import understanding
 from latent_core.db.documents.page_extractions import ExtractionMaker
 from latent_core.domain import cursors
-from latent_core.domain.errors import Invalid, NotFound
+from latent_core.domain.errors import Invalid
 from latent_core.domain.extraction import PROMPT, VERSION
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import ModelBlock
+from latent_core.domain.manifest.language_models import ModelBlock
 from latent_core.domain.pdf_status import Action, SelectedDocument
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.domain.understanding import DocumentUnderstanding, UnderstandingTotals
 from latent_core.ingest import extraction
 from latent_core.wire.understanding import ExtractAnswer, ExtractBody, UnderstandingPage
-from latent_gateway.api.processing import EVENTS, after_id, followed
+from latent_gateway.api.processing import EVENTS, after_id, begun, followed
 from latent_gateway.api.sse import CountedStream
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
@@ -125,38 +124,31 @@ async def extract(
 async def _begun(
     shared: Gateway, caller: Principal, body: ExtractBody, request_id: str
 ) -> list[SelectedDocument]:
-    doc_ids = list(dict.fromkeys(body.doc_ids))
-    async with shared.stack.db.transaction() as conn:
-        container = await access.writable(conn, caller, body.container_id, scope=Scope.ADMIN)
-        if _model(container.manifest.extraction) is None:
-            raise Invalid(
-                f"container '{container.id}' names no language model for page extraction. Set extraction.enabled and "
-                "extraction.provider in its manifest (latent container apply)"
-            )
-        await shared.quotas.check_queue(conn, caller)
-        await shared.stack.capacity.check(conn)
-        await access.held(conn, container)
-        own = await documents.of_container(conn, container.id, doc_ids)
-        for doc_id in doc_ids:
-            if doc_id not in own:
-                raise NotFound(
-                    f"document '{doc_id}' does not exist, or you may not read it",
-                    doc_id=str(doc_id),
-                )
-        selected = await extraction.request(
+    async def select(
+        conn: Connection, container: Container, doc_ids: Sequence[UUID]
+    ) -> list[SelectedDocument]:
+        return await extraction.request(
             conn, container.id, doc_ids, body.pages, force=body.force, principal=caller.name
         )
-        queued = sum(one.action is Action.QUEUED for one in selected)
-        await audit.note(
-            conn,
-            principal=caller.name,
-            action="document.extract",
-            container_id=container.id,
-            object_=f"{queued} of {len(doc_ids)}",
-            request_id=request_id,
+
+    return await begun(
+        shared,
+        caller,
+        body.container_id,
+        list(dict.fromkeys(body.doc_ids)),
+        request_id,
+        action="document.extract",
+        select=select,
+        check=_check_permitted,
+    )
+
+
+def _check_permitted(container: Container) -> None:
+    if _model(container.manifest.extraction) is None:
+        raise Invalid(
+            f"container '{container.id}' names no language model for page extraction. Set extraction.enabled and "
+            "extraction.provider in its manifest (latent container apply)"
         )
-    shared.stack.wake()
-    return selected
 
 
 async def _followed(

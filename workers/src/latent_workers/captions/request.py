@@ -36,7 +36,7 @@ class CaptionRequest:
 
     @property
     def hash(self) -> str:
-        """Of everything that the model gets besides the prompt."""
+        """Of everything that the model gets except the prompt."""
         return hashlib.sha256(orjson.dumps([self.name, self.shown_text, self.sha256])).hexdigest()
 
     @property

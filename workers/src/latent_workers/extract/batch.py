@@ -26,14 +26,12 @@ from latent_core.domain.errors import (
 from latent_core.domain.extraction import (
     PROMPT,
     VERSION,
-    AnswerRefused,
     PageExtraction,
-    Violation,
     extraction_of,
 )
-from latent_core.domain.manifest.model import ModelBlock
+from latent_core.domain.manifest.language_models import ModelBlock
 from latent_core.models.llm.calls import CachedAnswer, Call, ModelCalls, answer_key
-from latent_core.models.llm.port import Answer, Completion, Stop
+from latent_core.models.llm.port import Answer, Completion
 from latent_core.queue.context import JobContext
 from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import clean, hold, issue_of
@@ -45,7 +43,7 @@ from latent_workers.extract.page_reader import (
     PreparedPage,
 )
 from latent_workers.extract.request import completion
-from latent_workers.ingest.model_failures import fails_item
+from latent_workers.ingest.model_failures import fails_item, whole_text
 
 PAGES_AT_ONCE: Final = 4
 """Of one document; the limits of the provider hold over all documents."""
@@ -230,16 +228,7 @@ def is_due(known: PageExtractionRow | None, page_hash: str, made_by: ExtractionM
 
 def read_answer(answer: Answer) -> PageExtraction:
     """``AnswerRefused`` if it is no page extraction."""
-    if answer.stop is Stop.REFUSAL:
-        raise AnswerRefused(
-            Violation.REFUSAL, f"The model refused to describe the page: {answer.text[:500]}"
-        )
-    if answer.stop is Stop.LENGTH:
-        raise AnswerRefused(
-            Violation.TRUNCATED,
-            f"The answer of the model was cut off after {answer.usage.output_tokens} tokens",
-        )
-    return extraction_of(answer.text)
+    return extraction_of(whole_text(answer, "describe the page"))
 
 
 def _usage(answer: CachedAnswer | None) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class PageRequest:
 
     @property
     def hash(self) -> str:
-        """Of everything that the model gets besides the prompt. The number of the page is not part of it, so that pages
+        """Of everything that the model gets except the prompt. The number of the page is not part of it, so that pages
         that only moved are not extracted again."""
         sides = [_hashed(side) for side in (self.page, self.following) if side is not None]
         return hashlib.sha256(orjson.dumps(sides)).hexdigest()

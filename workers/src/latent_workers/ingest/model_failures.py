@@ -1,4 +1,4 @@
-"""Whether an error of a language model is about the document or page that it was shown."""
+"""What a language model's failure means for the document, page or picture that it was shown."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from latent_core.domain.errors import (
     UpstreamTimeout,
 )
 from latent_core.domain.job import ClaimedJob
+from latent_core.domain.model_answer import AnswerRefused, Violation
+from latent_core.models.llm.port import Answer, Stop
 from latent_core.queue.requeue import counts_as_attempt, is_final
 
 
@@ -23,3 +25,16 @@ def fails_item(job: ClaimedJob, error: LatentError) -> bool:
         # The queue takes it for an outage if only such items are left, and would wait for a day.
         error.counts_as_attempt = True
     return error.transient and counts_as_attempt(error) and is_final(job, error)
+
+
+def whole_text(answer: Answer, task: str) -> str:
+    """The text of an answer that is complete. ``AnswerRefused`` if the model refused its ``task`` (``describe the page``),
+    or was cut off."""
+    if answer.stop is Stop.REFUSAL:
+        raise AnswerRefused(Violation.REFUSAL, f"The model refused to {task}: {answer.text[:500]}")
+    if answer.stop is Stop.LENGTH:
+        raise AnswerRefused(
+            Violation.TRUNCATED,
+            f"The answer of the model was cut off after {answer.usage.output_tokens} tokens",
+        )
+    return answer.text

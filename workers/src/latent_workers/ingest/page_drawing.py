@@ -6,11 +6,13 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Final
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
 from latent_core.blobs.writer import store
-from latent_core.db.documents.pages import BlobRef, PageRow
+from latent_core.db.documents.pages import BlobRef, PageRow, lacks
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.ids import Sha256
 from latent_core.domain.manifest.model import Manifest
@@ -20,6 +22,9 @@ from latent_workers.render.page import RenderOptions
 from latent_workers.render.resume import PageDrawing
 from latent_workers.render.run import Pages, RenderedPage, render
 from latent_workers.sandbox.budget import Budget
+
+SECONDS_TO_DRAWING: Final = 5.0
+"""Between two checks whether the pages are drawn, of jobs that need them."""
 
 
 class RenderPayload(BaseModel):
@@ -111,3 +116,10 @@ def _row(page: RenderedPage, sha256: Sha256) -> PageRow:
         line_end=page.line_end,
         visual=page.visual,
     )
+
+
+async def is_drawing(deps: Deps, doc_id: UUID) -> bool:
+    """Whether a job still draws the pages of the live generation."""
+    async with deps.stack.db.reading() as conn:
+        lack = (await lacks(conn, [doc_id])).get(doc_id)
+    return lack is not None and lack.drawing

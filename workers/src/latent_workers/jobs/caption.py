@@ -10,18 +10,16 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
-from latent_core.db.documents import page_inputs, pages
+from latent_core.db.documents import page_inputs
 from latent_core.db.documents.page_inputs import PagedDocument, PageInput
 from latent_core.domain.caption import PROMPT, caption_of
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.errors import IngestFailed, Issue, LatentError
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
 from latent_core.domain.ids import Sha256
-from latent_core.domain.model_answer import AnswerRefused, Violation
 from latent_core.domain.visual_importance import IMAGE_FROM, of_share
 from latent_core.ingest.captions import CaptionPayload, has_captions
 from latent_core.models.llm.calls import CachedAnswer, Call
-from latent_core.models.llm.port import Stop
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import finish
 from latent_core.queue.requeue import requeue_with
@@ -29,13 +27,12 @@ from latent_workers.captions.request import CaptionRequest
 from latent_workers.deps import Deps
 from latent_workers.ingest.cleanup import cleanup_on_failure
 from latent_workers.ingest.generated import GeneratedText, append_generated
-from latent_workers.ingest.model_failures import fails_item
+from latent_workers.ingest.model_failures import fails_item, whole_text
+from latent_workers.ingest.page_drawing import SECONDS_TO_DRAWING, is_drawing
 from latent_workers.ingest.prepare import unless_archived
 
 PURPOSE: Final = "captions"
 PAGES_PER_READ: Final = 100
-SECONDS_TO_DRAWING: Final = 5.0
-"""Between looks at a document whose pages are still being drawn."""
 
 
 @dataclass(slots=True)
@@ -43,7 +40,7 @@ class CaptionedPages:
     texts: list[GeneratedText] = field(default_factory=list)
     failures: dict[int, LatentError] = field(default_factory=dict)
     newest: datetime | None = None
-    model: str = ""
+    """When the last of the texts was written."""
 
 
 async def caption(ctx: JobContext, deps: Deps) -> None:
@@ -62,12 +59,11 @@ async def _caption(ctx: JobContext, deps: Deps, container: Container) -> None:
         raise IngestFailed(f"job {ctx.job.id} has no document")
     async with deps.stack.db.reading() as conn:
         document = await page_inputs.document(conn, doc_id)
-        lack = (await pages.lacks(conn, [doc_id])).get(doc_id)
     if document is None or document.generation != payload.generation:
         return  # a newer generation has its own job
     if not has_captions(container.manifest, SourceType(document.source_type)):
         return  # it was switched off meanwhile
-    if lack is not None and lack.drawing:
+    if await is_drawing(deps, doc_id):
         await _again(ctx)
         return
     pictures = await _pictures(deps, doc_id, document)
@@ -75,7 +71,7 @@ async def _caption(ctx: JobContext, deps: Deps, container: Container) -> None:
     if captioned.newest is not None:
         by = GeneratedBy(
             kind=GeneratedKind.CAPTION,
-            model=captioned.model,
+            model=container.manifest.captions.provider or "",
             prompt_version=PROMPT,
             created_at=captioned.newest,
         )
@@ -127,7 +123,7 @@ async def _captions(
         await ctx.progress(done, len(pictures), "pictures")
         try:
             answer = await _answer(ctx, deps, container, document, doc_id, page)
-            text = _read(answer)
+            text = caption_of(whole_text(answer.answer, "describe the picture"))
         except LatentError as error:
             if not fails_item(ctx.job, error):
                 raise
@@ -138,7 +134,6 @@ async def _captions(
             continue
         captioned.texts.append(GeneratedText(text, page=page.page))
         captioned.newest = max(captioned.newest or answer.created_at, answer.created_at)
-        captioned.model = answer.model
     return captioned
 
 
@@ -171,21 +166,6 @@ async def _answer(
     )
     await ctx.checkpoint()
     return await deps.stack.model_calls.complete(call)
-
-
-def _read(answer: CachedAnswer) -> str:
-    """``AnswerRefused`` if it is no caption."""
-    given = answer.answer
-    if given.stop is Stop.REFUSAL:
-        raise AnswerRefused(
-            Violation.REFUSAL, f"The model refused to describe the picture: {given.text[:500]}"
-        )
-    if given.stop is Stop.LENGTH:
-        raise AnswerRefused(
-            Violation.TRUNCATED,
-            f"The answer of the model was cut off after {given.usage.output_tokens} tokens",
-        )
-    return caption_of(given.text)
 
 
 def _of_the_pictures(error: LatentError) -> IngestFailed:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from latent_core.db.connection import Connection
 from latent_core.db.containers import Container
-from latent_core.db.documents import page_extractions, page_inputs, pages
+from latent_core.db.documents import page_extractions, page_inputs
 from latent_core.db.documents.page_extractions import ExtractionCounts
 from latent_core.db.documents.page_inputs import PagedDocument
 from latent_core.domain.errors import IngestFailed
@@ -23,11 +23,10 @@ from latent_workers.extract.batch import PageBatch, maker_of
 from latent_workers.extract.chunks import append_chunks
 from latent_workers.extract.page_reader import GenerationReplaced, PageReader
 from latent_workers.ingest.cleanup import cleanup_on_failure
+from latent_workers.ingest.page_drawing import SECONDS_TO_DRAWING, is_drawing
 from latent_workers.ingest.prepare import unless_archived
 
 PAGES_PER_BATCH: Final = 16
-SECONDS_TO_DRAWING: Final = 5.0
-"""Between looks at a document whose pages are still being drawn."""
 
 
 async def extract(ctx: JobContext, deps: Deps) -> None:
@@ -57,7 +56,7 @@ async def _extract(ctx: JobContext, deps: Deps, container: Container) -> None:
     model = deps.stack.model_calls.model(block)
     blobs = await deps.stack.blobs_of(container.id)
     reader = PageReader(ctx, deps, doc_id, document, blobs, model)
-    if (reader.needs_images or not document.pages) and await _is_drawing(deps, doc_id):
+    if (reader.needs_images or not document.pages) and await is_drawing(deps, doc_id):
         await _again(ctx, payload, delay_seconds=SECONDS_TO_DRAWING)
         return
     await _pages(ctx, deps, container, document, payload, reader, model, doc_id)
@@ -106,12 +105,6 @@ async def _pages(
         await _again(ctx, payload.model_copy(update={"after": now[-1]}))
     else:
         await _finish(ctx, container, doc_id, model)
-
-
-async def _is_drawing(deps: Deps, doc_id: UUID) -> bool:
-    async with deps.stack.db.reading() as conn:
-        lack = (await pages.lacks(conn, [doc_id])).get(doc_id)
-    return lack is not None and lack.drawing
 
 
 async def _again(ctx: JobContext, payload: ExtractPayload, *, delay_seconds: float = 0.0) -> None:

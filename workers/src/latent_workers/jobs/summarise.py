@@ -13,8 +13,8 @@ from latent_core.db.documents import summaries, summary_inputs
 from latent_core.db.documents.summaries import NewSummary, SummaryState
 from latent_core.db.documents.summary_inputs import SummaryDocument
 from latent_core.domain.errors import IngestFailed, Issue, IssueCode, LatentError
-from latent_core.domain.extraction import AnswerRefused, Violation
 from latent_core.domain.generated import GeneratedBy, GeneratedKind
+from latent_core.domain.model_answer import AnswerRefused, Violation
 from latent_core.domain.summary import (
     MIN_WORDS,
     SummaryAnswer,
@@ -23,12 +23,11 @@ from latent_core.domain.summary import (
 )
 from latent_core.ingest.summaries import SummarisePayload
 from latent_core.models.llm.calls import CachedAnswer, Call
-from latent_core.models.llm.port import Stop
 from latent_core.queue.context import JobContext
 from latent_core.queue.finish import clean, finish, issue_of
 from latent_workers.deps import Deps
 from latent_workers.ingest.generated import GeneratedText, append_generated
-from latent_workers.ingest.model_failures import fails_item
+from latent_workers.ingest.model_failures import fails_item, whole_text
 from latent_workers.ingest.prepare import unless_archived
 from latent_workers.summaries.material import SummaryMaterial, material
 from latent_workers.summaries.request import PROMPT, completion, hash_of
@@ -222,14 +221,4 @@ class SummaryJob:
 
 def read_answer(cached: CachedAnswer) -> SummaryAnswer:
     """``AnswerRefused`` if it is no summary."""
-    text, stop = cached.answer.text, cached.answer.stop
-    if stop is Stop.REFUSAL:
-        raise AnswerRefused(
-            Violation.REFUSAL, f"The model refused to summarise the document: {text[:500]}"
-        )
-    if stop is Stop.LENGTH:
-        raise AnswerRefused(
-            Violation.TRUNCATED,
-            f"The answer of the model was cut off after {cached.answer.usage.output_tokens} tokens",
-        )
-    return summary_answer(text)
+    return summary_answer(whole_text(cached.answer, "summarise the document"))

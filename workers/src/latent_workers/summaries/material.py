@@ -38,7 +38,7 @@ class SummaryMaterial:
 
     @property
     def hash(self) -> str:
-        """Of everything that the model reads besides the prompt."""
+        """Of everything that the model reads except the prompt."""
         parts = [self.source, self.title, self.text]
         return hashlib.sha256(orjson.dumps(parts)).hexdigest()
 

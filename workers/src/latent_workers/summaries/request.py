@@ -51,7 +51,7 @@ def completion(
 
 
 def hash_of(material: SummaryMaterial, refused: str | None = None, why: str | None = None) -> str:
-    """Of everything in a request besides prompt and markers."""
+    """Of everything in a request, except prompt and markers."""
     if refused is None:
         return material.hash
     return hashlib.sha256(orjson.dumps([material.hash, refused, why])).hexdigest()

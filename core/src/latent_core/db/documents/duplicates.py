@@ -68,7 +68,7 @@ WHERE l.container_id = %(container_id)s AND l.chunk_no = ANY(%(chunk_nos)s::bigi
                   WHERE c.container_id = l.container_id AND c.chunk_no = l.chunk_no AND d.deleted_at IS NULL)
 """
 
-# Not what a model wrote beside the document: an original must never be hidden behind a text about it.
+# Not what a model wrote about the document: an original must never be hidden behind a text about it.
 SUBJECTS: Final = f"""
 SELECT c.chunk_no, c.id, c.generation, coalesce(n.windows, c.windows) AS windows, c.content_hash, c.block_type,
        c.meta ->> 'symbol' AS symbol, l.original

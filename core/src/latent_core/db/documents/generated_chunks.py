@@ -77,7 +77,7 @@ ORDER BY c.chunk_no
 LIMIT %(limit)s
 """
 
-# A worker that was frozen may write until its lease has expired, whoever ended its job.
+# A worker that was frozen may write until its lease has expired, even if its job was ended.
 MAY_WRITE: Final = """
 SELECT 1 FROM jobs
 WHERE id = %(job_id)s

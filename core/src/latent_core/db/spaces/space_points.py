@@ -247,7 +247,7 @@ async def reopen(conn: Connection, doc_id: UUID, collection_id: int) -> None:
 async def with_other_chunks(
     conn: Connection, documents: Sequence[LiveDocument], chunk_nos: Iterable[int]
 ) -> set[UUID]:
-    """Those of the documents that have chunks besides these."""
+    """Those of the documents that have other chunks than these."""
     values = {
         "ids": [d.id for d in documents],
         "generations": [d.generation for d in documents],

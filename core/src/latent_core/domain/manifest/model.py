@@ -24,6 +24,12 @@ from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid, Issue, IssueCode
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.manifest.custom_schema import MAX_FIELDS, check_name, check_rule
+from latent_core.domain.manifest.language_models import (
+    MODEL_BLOCKS,
+    ModelBlock,
+    ModelBudget,
+    Summaries,
+)
 from latent_core.domain.manifest.path_meta import check_pattern
 from latent_core.domain.retrieval import (
     CHANNELS as CHANNELS,
@@ -32,7 +38,6 @@ from latent_core.domain.retrieval import (
     Fusion as Fusion,
     FusionMethod as FusionMethod,
     SearchMode as SearchMode,
-    Weight,
     check_reranker as check_reranker,
 )
 from latent_core.domain.text import unsound
@@ -296,39 +301,6 @@ class Acl(_ManifestModel):
     roles: Roles = Roles()
 
 
-def check_language_model(name: str) -> str:
-    provider, slash, model = name.partition("/")
-    if not slash or not provider or not model:
-        raise ValueError(
-            f"'{name}' names no language model: give <provider>/<model>, with a provider of the file LLC_PROVIDERS"
-        )
-    return name
-
-
-class ModelBlock(_ManifestModel):
-    """Permits a language model to read the container for one purpose."""
-
-    enabled: bool = False
-    provider: Annotated[str, AfterValidator(check_language_model)] | None = None
-    """``<provider>/<model>``."""
-
-
-class Summaries(ModelBlock):
-    weight: Weight = 0.1
-    """Of the channel ``summaries`` in fusion (ADR 0055)."""
-
-
-class ModelBudget(_ManifestModel):
-    """Limits on language models. null is no limit."""
-
-    job_tokens: int | None = Field(default=None, ge=1)
-    """Of one job."""
-    tokens: int | None = Field(default=None, ge=1)
-    """Of the container, of all jobs and questions together."""
-    cost: float | None = Field(default=None, gt=0.0, allow_inf_nan=False)
-    """Of the container, in the currency of the provider's prices."""
-
-
 class Transcripts(_ManifestModel):
     """What is kept of transcripts and exports of assistants besides the messages of people and models."""
 
@@ -470,20 +442,6 @@ def known_keys(path: list[str]) -> list[str]:
     return sorted(model.model_fields)
 
 
-MODEL_BLOCKS: Final = ("summaries", "extraction", "captions", "speech", "ask")
-"""Keys of a manifest that permit a language model."""
-SUPPORTED_BLOCKS: Final[frozenset[str]] = frozenset(
-    {
-        "ask",
-        "captions",
-        "extraction",
-        "speech",
-        "summaries",
-    }
-)
-"""Those that this version supports; another one is refused when it is enabled."""
-
-
 def model_block(manifest: Manifest, key: str) -> ModelBlock:
     block = getattr(manifest, key) if key in MODEL_BLOCKS else None
     if not isinstance(block, ModelBlock):
@@ -506,24 +464,19 @@ def check_offered(manifest: Manifest, bucket: str | None) -> list[Issue]:
 
 
 def lacking(manifest: Manifest) -> dict[str, str]:
-    """Unsupported keys, each with its error message."""
-    found: dict[str, str] = {}
-    for key in MODEL_BLOCKS:
-        block = model_block(manifest, key)
-        if block.enabled and key not in SUPPORTED_BLOCKS:
-            found[f"{key}.enabled"] = (
-                f"{key}.enabled is true, but this version does not support it. Remove the key"
-            )
-        elif block.enabled and block.provider is None:
-            found[f"{key}.enabled"] = (
-                f"{key}.enabled is true, but {key}.provider names no language model. Set it to <provider>/<model>, with a"
-                " provider of the file LLC_PROVIDERS"
-            )
-    return found
+    """Keys of blocks that are enabled without a provider, each with its error message."""
+    return {
+        f"{key}.enabled": (
+            f"{key}.enabled is true, but {key}.provider names no language model. Set it to <provider>/<model>, with a"
+            " provider of the file LLC_PROVIDERS"
+        )
+        for key in MODEL_BLOCKS
+        if (block := model_block(manifest, key)).enabled and block.provider is None
+    }
 
 
 def settled(manifest: Manifest) -> tuple[Manifest, list[str]]:
-    """The manifest without unsupported keys, and these keys."""
+    """The manifest without the blocks that ``lacking`` names, and their keys."""
     refused = lacking(manifest)
     keys = [key.removesuffix(".enabled") for key in refused]
     off = {key: type(model_block(manifest, key))() for key in keys}

@@ -154,7 +154,7 @@ class ModelHttpClient:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         """``seconds`` limits a whole request and its response; None leaves the limit to the caller. ``headers``: of all
-        requests, besides the key's."""
+        requests, in addition to the key's."""
         self._server = server
         self._seconds = seconds
         self._health = ServiceHealth()

@@ -41,7 +41,7 @@ from latent_core.domain.errors import (
     UpstreamOverload,
 )
 from latent_core.domain.ids import JobId
-from latent_core.domain.manifest.model import ModelBlock
+from latent_core.domain.manifest.language_models import ModelBlock
 from latent_core.models.llm.port import (
     Answer,
     AnswerPart,
@@ -79,7 +79,7 @@ class Call:
     prompt_version: str
     request: Completion
     input_hash: str
-    """Of all that decides about the answer besides the prompt's version, the model and the schema."""
+    """Of all that decides about the answer, except the prompt's version, the model and the schema."""
     job_id: JobId | None = None
     doc_id: UUID | None = None
     """The answer is deleted with it."""

@@ -195,7 +195,7 @@ class _LanguageTest:
             return
         declared = ", ".join(sorted(self.provider.reads)) or "nothing"
         self.warnings.append(
-            f"The provider '{self.provider.name}' declares that its models read {declared} besides text, but this one reads"
+            f"The provider '{self.provider.name}' declares that its models read {declared} in addition to text, but this one reads"
             f" {', '.join(sorted(measured)) or 'nothing'}: set reads: [{', '.join(sorted(measured))}] in its entry, or give"
             " the model an entry of its own."
         )

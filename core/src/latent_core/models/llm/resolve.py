@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from latent_core.domain.errors import Invalid, Misconfigured
-from latent_core.domain.manifest.model import MODEL_BLOCKS, Manifest, model_block
+from latent_core.domain.manifest.language_models import MODEL_BLOCKS
+from latent_core.domain.manifest.model import Manifest, model_block
 from latent_core.models.embedding.rate import Rate
 from latent_core.models.llm.anthropic_messages import AnthropicMessages
 from latent_core.models.llm.openai_chat import LIMITS, OpenAiChat
@@ -21,7 +22,7 @@ from latent_core.models.providers.registry import UNLIMITED, Provider, ProviderM
 REQUESTS: Final = 4
 """Concurrent ones of jobs to a provider, unless its entry says otherwise."""
 QUESTIONS: Final = 2
-"""Concurrent ones besides these."""
+"""Concurrent ones, in addition to these."""
 MILLION: Final = 1_000_000
 _OWN_HOST: Final = ".openai.com"
 

@@ -73,7 +73,7 @@ class ProviderEntry(BaseModel):
     output_price: float | None = Field(default=None, ge=0, le=1_000_000)
     """Of a million tokens that a language model writes; default ``price``."""
     reads: tuple[Literal["images", "pdf"], ...] | None = None
-    """What its language models read besides text; default: both for OpenAI's and Anthropic's own services, else nothing."""
+    """What its language models read in addition to text; default: both for OpenAI's and Anthropic's own services, else nothing."""
     window: int | None = Field(default=None, ge=16, le=131_072)
     """Tokens that its models read per text; default 512."""
     options: dict[str, Any] = Field(default_factory=dict, max_length=50)

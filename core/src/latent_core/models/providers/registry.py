@@ -57,7 +57,7 @@ class Provider:
     output_price: float = 0.0
     """Of a million tokens that it writes."""
     reads: frozenset[str] = frozenset()
-    """What its language models read besides text: ``images``, ``pdf``."""
+    """What its language models read in addition to text: ``images``, ``pdf``."""
     window: int = WINDOW
     options: Mapping[str, Any] = field(default_factory=dict)
     address_setting: str = "LLC_EMBED_BASE_URL"

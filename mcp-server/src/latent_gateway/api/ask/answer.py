@@ -15,7 +15,7 @@ from latent_core.ask.reader import AnswerReader
 from latent_core.ask.relevance_gate import refusal
 from latent_core.db.containers import Container
 from latent_core.domain.errors import Forbidden, Invalid, Issue, IssueCode, TimedOut
-from latent_core.domain.manifest.model import ModelBlock
+from latent_core.domain.manifest.language_models import ModelBlock
 from latent_core.models.llm.calls import Call
 from latent_core.models.llm.port import AnswerPart, Completion, LanguageModel, Stop
 from latent_core.wire.ask import AskAnswer, AskRequest, AskSource, AskUsage, Citation

@@ -93,7 +93,7 @@ class ModelIdentity:
         """Why the model is another one; None if it is not known to be."""
 
     async def confirm(self) -> None:
-        """``OtherModel`` if the server's model is another one now; its errors if it cannot be asked."""
+        """``OtherModel`` if the server's model is another one now; its errors if it does not answer."""
         if self._valid_until is None or self._clock() >= self._valid_until:
             await self._compared.get()
 

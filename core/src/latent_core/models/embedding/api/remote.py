@@ -236,7 +236,7 @@ class RemoteEmbedder:
             await self._identity.confirm()
         except OtherModel:
             raise
-        except LatentError:  # it cannot be asked now, and makes no vectors either
+        except LatentError:  # it does not answer now, and makes no vectors either
             return
 
     @property
