@@ -127,7 +127,7 @@ def _export_page(container: str | None, name: str, page: int, to: Path, *, as_js
                 ask(lambda client: export_extraction(client, doc_id, page, to)), as_json=as_json
             )
         case _:
-            raise Invalid(f"'{to}' ends neither with .pdf nor with .json")
+            raise Invalid(f"'{to}' must end with .pdf or .json")
 
 
 def _show_file(written: PagePdfFile | ExtractionFile, *, as_json: bool) -> None:
