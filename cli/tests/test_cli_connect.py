@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from latent_cli.connect import jsonc, toml_text
-from latent_cli.connect.clients import AGENTS, ClientName, Machine
+from latent_cli.connect.clients import FILES, Machine
+from latent_core.domain.agent_clients import AGENT_CLIENTS, ClientName, ConfigFormat
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope, TokenState
 from tests.support.fake_gateway.gateway import FakeGateway
@@ -61,12 +62,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def config_of(home: Path, name: ClientName) -> Path:
-    return AGENTS[name].file(Machine(home, {}))
+    return FILES[name](Machine(home, {}))
 
 
 def entry_in(file: Path, name: ClientName) -> Any:
     value_at = (toml_text if file.suffix == ".toml" else jsonc).value_at
-    return value_at(file.read_text("utf-8"), AGENTS[name].path)
+    return value_at(file.read_text("utf-8"), AGENT_CLIENTS[name].path)
 
 
 def written(file: Path, content: str, mode: int = 0o644) -> bytes:
@@ -109,6 +110,22 @@ def test_an_agent_is_connected_once_and_disconnected_without_a_trace(
     assert (file.read_bytes(), mode_of(file)) == (before, 0o644)
     assert gateway.tokens[token.id].state is TokenState.REVOKED
     assert "is not connected" in latent("disconnect", name).out
+
+
+@pytest.mark.parametrize("name", ClientName)
+def test_the_snippet_that_people_copy_is_what_connect_writes(
+    latent: Latent, gateway: FakeGateway, home: Path, name: ClientName
+) -> None:
+    client = AGENT_CLIENTS[name]
+    assert client.file == f"~/{LINUX_FILES[name]}"
+    assert latent("connect", name).code == 0
+    file = config_of(home, name)
+    token = re.findall("lct_[0-9A-Za-z]+", file.read_text("utf-8"))[0]
+    copied = client.snippet(f"{gateway.url}/mcp", token)
+    is_toml = client.format is ConfigFormat.TOML
+    value_at = (toml_text if is_toml else jsonc).value_at
+    assert value_at(copied, client.path) == entry_in(file, name)
+    assert is_toml == (file.suffix == ".toml")
 
 
 @pytest.mark.parametrize("name", ClientName)
@@ -370,14 +387,14 @@ def test_places_of_the_files_follow_the_variables_of_the_clients_and_the_system(
 ) -> None:
     moved = {"XDG_CONFIG_HOME": "/x", "CODEX_HOME": "/c", "CLAUDE_CONFIG_DIR": "/a"}
     linux, mac = Machine(tmp_path, moved, is_macos=False), Machine(tmp_path, {}, is_macos=True)
-    assert AGENTS[ClientName.VSCODE].file(linux) == Path("/x/Code/User/mcp.json")
-    assert AGENTS[ClientName.CODEX].file(linux) == Path("/c/config.toml")
-    assert AGENTS[ClientName.CLAUDE_CODE].file(linux) == Path("/a/.claude.json")
+    assert FILES[ClientName.VSCODE](linux) == Path("/x/Code/User/mcp.json")
+    assert FILES[ClientName.CODEX](linux) == Path("/c/config.toml")
+    assert FILES[ClientName.CLAUDE_CODE](linux) == Path("/a/.claude.json")
     support = tmp_path / "Library" / "Application Support"
-    assert AGENTS[ClientName.VSCODE].file(mac) == support / "Code" / "User" / "mcp.json"
-    assert AGENTS[ClientName.ZED].file(mac) == tmp_path / ".config" / "zed" / "settings.json"
+    assert FILES[ClientName.VSCODE](mac) == support / "Code" / "User" / "mcp.json"
+    assert FILES[ClientName.ZED](mac) == tmp_path / ".config" / "zed" / "settings.json"
     written(tmp_path / ".config" / "opencode" / "opencode.jsonc", "{}")
-    assert AGENTS[ClientName.OPENCODE].file(mac).name == "opencode.jsonc"
+    assert FILES[ClientName.OPENCODE](mac).name == "opencode.jsonc"
 
 
 def test_a_connection_from_uvx_needs_no_command_and_a_start_hook_from_it_is_refused(

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from latent_cli.connect.clients import ClientName, Machine
+from latent_cli.connect.clients import Machine
 from latent_cli.connect.config_file import FileChange
 from latent_cli.connect.connection import (
     MASKED,
@@ -29,6 +29,7 @@ from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, notes, safe
 from latent_cli.session import ask
 from latent_client import AsyncClient
+from latent_core.domain.agent_clients import ClientName
 from latent_core.domain.errors import Invalid
 from latent_core.settings import load_settings
 

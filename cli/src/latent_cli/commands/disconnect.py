@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from latent_cli.connect.clients import ClientName
 from latent_cli.connect.connection import ConnectionStore, disconnect as disconnect_client
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, safe
 from latent_cli.session import ask
+from latent_core.domain.agent_clients import ClientName
 from latent_core.settings import load_settings
 
 app = command_app()

@@ -1,29 +1,18 @@
-"""The agents that `latent connect` knows: their files, and the entry that each one reads."""
+"""Where the agents that `latent connect` knows have their files on this machine."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-NAME: Final = "latent"
-"""Of our entry among the MCP servers of a client."""
+from latent_core.domain.agent_clients import ClientName
+
 HOOK_SECONDS: Final = 5
 HOOK_SOURCES: Final = "startup|clear|compact"
 """A resumed session has the notes already."""
-
-
-class ClientName(StrEnum):
-    CLAUDE_CODE = "claude-code"
-    CODEX = "codex"
-    CURSOR = "cursor"
-    VSCODE = "vscode"
-    GEMINI = "gemini"
-    OPENCODE = "opencode"
-    ZED = "zed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,40 +31,6 @@ class Machine:
     @property
     def config(self) -> Path:
         return self.folder("XDG_CONFIG_HOME", ".config")
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """``path`` leads to our entry in ``file``; ``entry`` makes it of the server's address and the token."""
-
-    file: Callable[[Machine], Path]
-    path: tuple[str, ...]
-    entry: Callable[[str, str], dict[str, Any]]
-
-
-def _authorization(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _http(url: str, token: str) -> dict[str, Any]:
-    return {"type": "http", "url": url, "headers": _authorization(token)}
-
-
-def _plain(url: str, token: str) -> dict[str, Any]:
-    return {"url": url, "headers": _authorization(token)}
-
-
-def _codex(url: str, token: str) -> dict[str, Any]:
-    return {"url": url, "http_headers": _authorization(token)}
-
-
-def _gemini(url: str, token: str) -> dict[str, Any]:
-    return {"httpUrl": url, "headers": _authorization(token)}
-
-
-def _opencode(url: str, token: str) -> dict[str, Any]:
-    headers = _authorization(token)
-    return {"type": "remote", "url": url, "headers": headers, "oauth": False, "enabled": True}
 
 
 def _claude_file(machine: Machine) -> Path:
@@ -116,14 +71,14 @@ def _zed_file(machine: Machine) -> Path:
     return config / "zed" / "settings.json"
 
 
-AGENTS: Final[Mapping[ClientName, AgentConfig]] = {
-    ClientName.CLAUDE_CODE: AgentConfig(_claude_file, ("mcpServers", NAME), _http),
-    ClientName.CODEX: AgentConfig(_codex_file, ("mcp_servers", NAME), _codex),
-    ClientName.CURSOR: AgentConfig(_cursor_file, ("mcpServers", NAME), _plain),
-    ClientName.VSCODE: AgentConfig(_vscode_file, ("servers", NAME), _http),
-    ClientName.GEMINI: AgentConfig(_gemini_file, ("mcpServers", NAME), _gemini),
-    ClientName.OPENCODE: AgentConfig(_opencode_file, ("mcp", NAME), _opencode),
-    ClientName.ZED: AgentConfig(_zed_file, ("context_servers", NAME), _plain),
+FILES: Final[Mapping[ClientName, Callable[[Machine], Path]]] = {
+    ClientName.CLAUDE_CODE: _claude_file,
+    ClientName.CODEX: _codex_file,
+    ClientName.CURSOR: _cursor_file,
+    ClientName.VSCODE: _vscode_file,
+    ClientName.GEMINI: _gemini_file,
+    ClientName.OPENCODE: _opencode_file,
+    ClientName.ZED: _zed_file,
 }
 
 

@@ -16,19 +16,17 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from latent_cli.connect import config_file
-from latent_cli.connect.clients import (
-    AGENTS,
-    ClientName,
-    Machine,
-    claude_settings,
-    start_hook,
-)
+from latent_cli.connect.clients import FILES, Machine, claude_settings, start_hook
 from latent_cli.connect.config_file import PRIVATE, Entry, FileChange, WrittenFile
 from latent_client import AsyncClient
+from latent_core.domain.agent_clients import (
+    AGENT_CLIENTS,
+    AGENT_SCOPES,
+    ClientName,
+    agent_principal,
+)
 from latent_core.domain.errors import Conflict, Invalid, LatentError, NotFound
-from latent_core.domain.token import Scope
 
-SCOPES: Final = (Scope.READ, Scope.WRITE)
 MASKED: Final = "lct_********"
 MAX_NODE_CHARS: Final = 60
 
@@ -99,9 +97,9 @@ class ConnectionRequest:
     """The command of the start hook."""
 
     def entries(self, machine: Machine, token: str) -> list[tuple[Path, Entry]]:
-        agent = AGENTS[self.client]
+        agent = AGENT_CLIENTS[self.client]
         entry = Entry(agent.path, agent.entry(f"{self.url}/mcp", token))
-        found = [(agent.file(machine), entry)]
+        found = [(FILES[self.client](machine), entry)]
         if self.hook is not None:
             hook = Entry(("hooks", "SessionStart"), start_hook(self.hook), is_hook=True)
             found.append((claude_settings(machine), hook))
@@ -177,7 +175,7 @@ async def is_current(
 
 async def _is_live(client: AsyncClient, connection: Connection) -> bool:
     """Whether the gateway knows the token. The number alone may belong to a token of another installation."""
-    async for token in client.tokens(principal=principal(connection.client)):
+    async for token in client.tokens(principal=agent_principal(connection.client)):
         if (token.id, token.name) == (connection.token_id, token_name()):
             return True
     return False
@@ -193,9 +191,9 @@ async def connect(
     """Create the token, write the files, and revoke the token of the older connection."""
     plan(request, machine, MASKED, old)  # refuses before a token exists
     created = await client.create_token(
-        principal(request.client),
+        agent_principal(request.client),
         name=token_name(),
-        scopes=SCOPES,
+        scopes=AGENT_SCOPES,
         containers=[request.container],
     )
     try:
@@ -272,7 +270,3 @@ async def revoke(client: AsyncClient, connection: Connection) -> None:
 def token_name() -> str:
     """Each machine has its own."""
     return f"connect {platform.node()[:MAX_NODE_CHARS]}".strip()
-
-
-def principal(client: ClientName) -> str:
-    return f"agent:{client}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from latent_core.domain.agent_clients import table_lines
 from latent_core.domain.errors import Invalid
 
 _HEADER: Final = re.compile(r"\s*\[")
@@ -35,10 +35,9 @@ def with_entry(text: str, path: Path, value: Mapping[str, Any]) -> str:
     """The text with one more table at its end."""
     expected = _with(parse(text), path, value)
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = [f"[{'.'.join(path)}]", *(f"{key} = {_written(one)}" for key, one in value.items())]
     above = text if not text or text.endswith("\n") else text + newline
     blank = newline if above.strip() else ""
-    edited = above + blank + newline.join(lines) + newline
+    edited = above + blank + newline.join(table_lines(path, value)) + newline
     return _checked(edited, expected)
 
 
@@ -73,12 +72,6 @@ def _after(table: Sequence[str]) -> Sequence[str]:
 
 def _name(key: str) -> str:
     return rf"[\"']?{re.escape(key)}[\"']?"
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_written(one)}" for key, one in value.items()) + " }"
-    return json.dumps(value)
 
 
 def _with(values: dict[str, Any], path: Path, value: Mapping[str, Any]) -> dict[str, Any]:
