@@ -17,6 +17,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.chunk import SourceType
+from latent_core.domain.document_order import DocumentOrder
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
@@ -108,6 +109,28 @@ async def test_a_document_that_failed_says_so_with_cause_and_remedy(
     assert answer.json()["documents"] == []
     sizes = (await client.describe(BOX)).sizes
     assert (sizes.documents, sizes.failed_documents, sizes.pending_documents) == (2, 2, 0)
+
+
+async def test_failed_documents_are_listed_first_and_a_cursor_belongs_to_its_order(
+    installation: Installation, client: AsyncClient, http: httpx.AsyncClient
+) -> None:
+    ids = await filled(client)
+    listed = [one async for one in client.documents(BOX, order=DocumentOrder.FAILED)]
+    assert {one.doc_id for one in listed[:3]} == set(ids.values()) - {ids[LAMP]}
+    by_path = [one.source_uri async for one in client.documents(BOX, order=DocumentOrder.PATH)]
+    assert by_path == sorted(by_path)
+    path = f"/v1/containers/{BOX}/documents"
+    first = (await http.get(path, params={"order": "largest", "limit": 1})).json()
+    rest = await http.get(path, params={"order": "largest", "cursor": first["next_cursor"]})
+    assert len(rest.json()["documents"]) == 3
+    refused = await http.get(path, params={"order": "smallest", "cursor": first["next_cursor"]})
+    assert refused.status_code == 400
+    assert "another order" in refused.json()["issues"][0]["message"]
+    code, out, _ = await installation.cli(
+        *("documents", "list", "-c", BOX, "--sort", "failed", "--type", "markdown")
+    )
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["log.md", LAMP]
 
 
 async def test_the_command_shows_why_documents_failed(

@@ -28,7 +28,9 @@ from latent_client.transfers import TransferCalls
 from latent_client.transport import DEFAULT_URL, Blob, GatewayClient, part
 from latent_client.understanding import UnderstandingCalls
 from latent_client.waiting import HOUR
-from latent_core.domain.document import DocumentView
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.document_order import DocumentOrder
 from latent_core.domain.errors import Unavailable
 from latent_core.domain.findings import DoctorReport
 from latent_core.domain.golden import GoldenSet
@@ -258,16 +260,25 @@ class AsyncClient(
         *,
         uri_prefix: str | None = None,
         path_like: str | None = None,
+        source_types: Sequence[SourceType] = (),
+        state: DocumentState | None = None,
         written_by: str | None = None,
-        newest: bool = False,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        order: DocumentOrder = DocumentOrder.ID,
     ) -> AsyncIterator[DocumentView]:
-        """Documents by id, or with the newest content first; ``path_like`` is a glob or a part of the path."""
+        """Documents in that order; ``path_like`` is a glob or a part of the path, ``since`` and ``until`` are about
+        when the content was added."""
         path = f"/v1/containers/{part(container_id)}/documents"
         query = {
             "uri_prefix": uri_prefix,
             "path": path_like,
+            "source_type": [one.value for one in source_types],
+            "state": state,
             "written_by": written_by,
-            "order": "newest" if newest else None,
+            "since": since.isoformat() if since else None,
+            "until": until.isoformat() if until else None,
+            "order": order,
         }
         async for page in self._pages(DocumentPage, path, **query):
             for document in page.documents:

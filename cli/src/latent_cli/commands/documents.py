@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -16,7 +16,9 @@ from latent_cli.options import InContainer, Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, size, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
-from latent_core.domain.document import DocumentView
+from latent_core.domain.chunk import SourceType
+from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.document_order import DocumentOrder
 from latent_core.domain.errors import Invalid
 from latent_core.domain.ids import document_id
 from latent_core.wire.documents import DeletionAnswer, OriginalAnswer
@@ -37,13 +39,33 @@ def list_documents(
         str | None,
         typer.Option("--prefix", help="Only source URIs with this prefix: file:///<root>/"),
     ] = None,
+    state: Annotated[
+        DocumentState | None, typer.Option("--state", help="Only documents in this state.")
+    ] = None,
+    source_type: Annotated[
+        list[SourceType] | None, typer.Option("--type", help="Only these source types; repeatable.")
+    ] = None,
+    order: Annotated[
+        DocumentOrder, typer.Option("--sort", help="Order of the list.")
+    ] = DocumentOrder.ID,
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Maximum number of documents.")
     ] = 1000,
     as_json: Json = False,
 ) -> None:
     """List the documents of a container with state and sizes."""
-    found = ask(lambda client: _some(client, container, prefix, limit))
+    found = ask(
+        lambda client: _some(
+            client.documents(
+                container,
+                uri_prefix=prefix,
+                state=state,
+                source_types=source_type or (),
+                order=order,
+            ),
+            limit,
+        )
+    )
     if as_json:
         emit({"documents": found})
         return
@@ -200,11 +222,9 @@ def _own_name(link: OriginalAnswer) -> str:
     return name if name.strip(". ") else str(link.doc_id)
 
 
-async def _some(
-    client: AsyncClient, container: str, prefix: str | None, limit: int
-) -> list[DocumentView]:
+async def _some(documents: AsyncIterator[DocumentView], limit: int) -> list[DocumentView]:
     found: list[DocumentView] = []
-    async for document in client.documents(container, uri_prefix=prefix):
+    async for document in documents:
         found.append(document)
         if len(found) == limit:
             break

@@ -11,12 +11,13 @@ from fastapi import APIRouter, Query, Response
 from latent_core.db import audit
 from latent_core.db.connection import Connection
 from latent_core.db.documents import document_listing, documents, outline, trash
-from latent_core.db.documents.document_listing import DocumentFilter, ListPosition
+from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.db.documents.trash import DeletedDocument
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import DocumentState, DocumentView
-from latent_core.domain.errors import Invalid, Issue, IssueCode, NotFound
+from latent_core.domain.document_order import DocumentOrder, ListPosition, position
+from latent_core.domain.errors import Issue, IssueCode, NotFound
 from latent_core.domain.note import is_version
 from latent_core.domain.origin import Origin
 from latent_core.domain.text import Text
@@ -50,9 +51,6 @@ TOO_LONG: Final = Issue(
     code=IssueCode.POLICY,
     message=f"the outline shows the first {MAX_SECTIONS} sections (the limit)",
 )
-FOREIGN_CURSOR: Final = (
-    "invalid cursor: it does not come from this list. Start again without a cursor"
-)
 Limit = Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)]
 Cursor = Annotated[str | None, Query(max_length=128)]
 
@@ -81,11 +79,11 @@ async def list_documents(
     since: Moment | None = None,
     until: Moment | None = None,
     superseded: bool = True,
-    order: Literal["id", "newest"] = "id",
+    order: DocumentOrder = DocumentOrder.ID,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Documents, by id or with the newest content first. ``path`` is a glob or a part of the path; ``since`` and
-    ``until`` are about when the content was added."""
+    """Documents, by id or in another order. ``path`` is a glob or a part of the path; ``since`` and ``until`` are about
+    when the content was added. A cursor belongs to the order it was made for."""
     chosen = DocumentFilter(
         uri_prefix=uri_prefix,
         path=path,
@@ -101,7 +99,7 @@ async def list_documents(
     async with shared.stack.db.transaction() as conn:
         container = await access.readable_one(conn, caller, container_id)
         answer = await listed_documents(
-            conn, container.id, chosen, cursor=cursor, limit=limit, newest=order == "newest"
+            conn, container.id, chosen, order, cursor=cursor, limit=limit
         )
     return tagged_answer(answer, request_id, if_none_match)
 
@@ -110,37 +108,18 @@ async def listed_documents(
     conn: Connection,
     container_id: str,
     chosen: DocumentFilter,
+    order: DocumentOrder,
     *,
     cursor: str | None,
     limit: int,
-    newest: bool,
 ) -> DocumentPage:
     """A page of the list; ``Invalid`` for a cursor of another order."""
-    after = None if cursor is None else _after(cursor)
-    if after is not None and (after.written_at is None) == newest:
-        raise Invalid(FOREIGN_CURSOR)
-    if newest:
-        found = await document_listing.newest(
-            conn, container_id, chosen, after=after, limit=limit + 1
-        )
-    else:
-        found = await document_listing.by_id(
-            conn, container_id, chosen, after=after.doc_id if after else None, limit=limit + 1
-        )
-    more = None
-    if len(found) > limit:
-        last = found[limit - 1]
-        at = f"@{last.written_at.isoformat()}" if newest and last.written_at else ""
-        more = cursors.encode(f"{last.doc_id}{at}")
+    after = position(cursor, order)
+    found = await document_listing.listed(
+        conn, container_id, chosen, order, after=after, limit=limit + 1
+    )
+    more = ListPosition.of(found[limit - 1], order).cursor() if len(found) > limit else None
     return DocumentPage(documents=found[:limit], next_cursor=more)
-
-
-def _after(cursor: str) -> ListPosition:
-    doc_id, _, at = cursors.decode(cursor).partition("@")
-    try:
-        return ListPosition(UUID(doc_id), datetime.fromisoformat(at) if at else None)
-    except ValueError as exc:
-        raise Invalid(FOREIGN_CURSOR) from exc
 
 
 @router.get(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated, Final
-from uuid import UUID
 
 import yaml
 from fastapi import Query, Response
@@ -12,8 +11,8 @@ from latent_core.db import containers, sources
 from latent_core.db.connection import Connection
 from latent_core.db.documents import document_listing
 from latent_core.db.documents.document_listing import DocumentFilter
-from latent_core.domain import cursors
-from latent_core.domain.errors import Conflict, Forbidden, Invalid
+from latent_core.domain.document_order import DocumentOrder, ListPosition, position
+from latent_core.domain.errors import Conflict, Forbidden
 from latent_core.domain.text import Text
 from latent_core.search.readable import Readable
 from latent_gateway.auth import access
@@ -40,18 +39,19 @@ async def container_page(
     async with shared.stack.db.reading() as conn:
         container = await access.readable_one(conn, session.principal, container_id)
         sizes, last = await containers.sizes(conn, container.id)
-        found = await document_listing.by_id(
+        found = await document_listing.listed(
             conn,
             container.id,
             DocumentFilter(uri_prefix=prefix or None),
-            after=_after(cursor),
+            after=position(cursor or None, DocumentOrder.ID),
             limit=DOCUMENTS + 1,
         )
         state = health(await jobs_of(conn, [container.id]), container.id, sizes)
         closed = await why_closed(conn, session, container.id)
         # They show paths of computers: for writers only, as in the API.
         folders = [] if closed else await sources.with_documents(conn, container.id)
-    more = cursors.encode(found[DOCUMENTS - 1].doc_id) if len(found) > DOCUMENTS else None
+    last = found[DOCUMENTS - 1] if len(found) > DOCUMENTS else None
+    more = ListPosition.of(last, DocumentOrder.ID).cursor() if last else None
     return page(
         "container.html",
         session,
@@ -78,15 +78,6 @@ async def why_closed(conn: Connection, session: ConsoleSession, container_id: st
     except (Conflict, Forbidden) as error:
         return error.message
     return None
-
-
-def _after(cursor: str) -> UUID | None:
-    if not cursor:
-        return None
-    try:
-        return UUID(cursors.decode(cursor))
-    except ValueError as exc:
-        raise Invalid("this address is not valid: start at the container's first page") from exc
 
 
 def _written(container: Readable) -> str:

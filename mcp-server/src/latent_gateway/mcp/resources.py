@@ -22,6 +22,7 @@ from mcp_types import (
 from latent_core.db.documents import document_listing
 from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
+from latent_core.domain.document_order import DocumentOrder, ListPosition
 from latent_core.domain.errors import Invalid, LatentError, NotFound
 from latent_gateway.api.pages import page_of, readable_document
 from latent_gateway.auth import access
@@ -197,11 +198,11 @@ async def _document_ids(call: ToolCall, prefix: str) -> list[str]:
         return []
     digits = typed.replace("-", "")
     first = int(digits.ljust(32, "0"), 16) if len(digits) <= 32 else 0
-    after = UUID(int=first - 1) if first else None
+    after = ListPosition(DocumentOrder.ID, UUID(int=first - 1)) if first else None
     found: list[str] = []
     async with call.shared.stack.db.reading() as conn:
         for container in (await access.all_readable(conn, call.caller))[:MAX_CONTAINERS]:
-            rows = await document_listing.by_id(
+            rows = await document_listing.listed(
                 conn, container.id, DocumentFilter(), after=after, limit=MAX_VALUES
             )
             found += [str(r.doc_id) for r in rows if str(r.doc_id).startswith(typed)]

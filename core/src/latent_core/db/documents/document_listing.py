@@ -1,18 +1,18 @@
-"""Lists of a container's documents: filtered, by id or newest first, in pages."""
+"""Lists of a container's documents: filtered, in the order that one chooses, in pages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from latent_core.db.conditions import glob_pattern
 from latent_core.db.connection import Connection
 from latent_core.db.documents.documents import STATE, VIEW, as_view
 from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.document_order import DocumentOrder, ListPosition
 
 WHERE: Final = f"""
 WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
@@ -29,17 +29,63 @@ WHERE d.container_id = %(container_id)s AND d.deleted_at IS NULL
   AND (%(superseded)s OR d.superseded_at IS NULL)
 """
 
-BY_ID: Final = f"""{VIEW}{WHERE}
-  AND (%(after)s::uuid IS NULL OR d.id > %(after)s)
-ORDER BY d.id
-LIMIT %(limit)s
+# The jobs of the container first: an index has its failed ones. A failure from before the live generation is ignored, as
+# in ``NEWEST_JOB``.
+FAILED: Final = """
+(SELECT j.doc_id FROM jobs j
+ JOIN documents o ON o.id = j.doc_id AND o.container_id = j.container_id
+ WHERE j.container_id = %(container_id)s AND j.state IN ('failed', 'cancelled') AND j.kind IN ('ingest', 'corpus')
+   AND o.parent_id IS NULL AND (j.state = 'failed' OR o.live_generation IS NULL)
+   AND (o.live_generation IS NULL OR (j.payload ->> 'request')::bigint >= o.floor_request)
+   AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.doc_id = j.doc_id AND n.kind IN ('ingest', 'corpus') AND n.id > j.id)
+ UNION ALL
+ SELECT o.id FROM documents o
+ WHERE o.container_id = %(container_id)s AND o.deleted_at IS NULL AND o.live_generation IS NULL AND o.parent_id IS NULL
+   AND NOT EXISTS (SELECT 1 FROM jobs n WHERE n.doc_id = o.id AND n.kind IN ('ingest', 'corpus')))
 """
 
-NEWEST: Final = f"""{VIEW}{WHERE}
-  AND (%(before)s::timestamptz IS NULL OR (d.written_at, d.id) < (%(before)s, %(after)s::uuid))
-ORDER BY d.written_at DESC, d.id DESC
-LIMIT %(limit)s
-"""
+IS_FAILED: Final = f"(CASE WHEN d.id IN {FAILED} THEN 1 ELSE 0 END)"
+
+
+def _paged(condition: str, order: str) -> str:
+    """The statement for one order; ``condition`` skips to the position of the cursor."""
+    return f"{VIEW}{WHERE}\n  AND (%(after)s::uuid IS NULL OR {condition})\nORDER BY {order}\nLIMIT %(limit)s\n"
+
+
+# The uri is unique in its container. Its index has the byte order of the operators with tildes.
+_URI_BEFORE: Final = "(SELECT a.uri FROM documents a WHERE a.id = %(after)s)"
+
+STATEMENTS: Final[Mapping[DocumentOrder, str]] = {
+    DocumentOrder.ID: _paged("d.id > %(after)s", "d.id"),
+    DocumentOrder.NEWEST: _paged(
+        "(d.written_at, d.id) < (%(written_at)s::timestamptz, %(after)s::uuid)",
+        "d.written_at DESC, d.id DESC",
+    ),
+    DocumentOrder.OLDEST: _paged(
+        "(d.written_at, d.id) > (%(written_at)s::timestamptz, %(after)s::uuid)",
+        "d.written_at, d.id",
+    ),
+    DocumentOrder.PATH: _paged(f"d.uri ~>~ {_URI_BEFORE}", "d.uri USING ~<~"),
+    DocumentOrder.PATH_DOWN: _paged(f"d.uri ~<~ {_URI_BEFORE}", "d.uri USING ~>~"),
+    DocumentOrder.LARGEST: _paged(
+        "(coalesce(d.bytes, -1), d.id) < (coalesce(%(bytes)s::bigint, -1), %(after)s::uuid)",
+        "coalesce(d.bytes, -1) DESC, d.id DESC",
+    ),
+    DocumentOrder.SMALLEST: _paged(
+        "(coalesce(d.bytes, -1), d.id) > (coalesce(%(bytes)s::bigint, -1), %(after)s::uuid)",
+        "coalesce(d.bytes, -1), d.id",
+    ),
+    DocumentOrder.TYPE: _paged(
+        """(coalesce(d.source_type, '') COLLATE "C" > coalesce(%(source_type)s::text, '')
+       OR coalesce(d.source_type, '') = coalesce(%(source_type)s::text, '')
+       AND (d.written_at, d.id) < (%(written_at)s::timestamptz, %(after)s::uuid))""",
+        """coalesce(d.source_type, '') COLLATE "C", d.written_at DESC, d.id DESC""",
+    ),
+    DocumentOrder.FAILED: _paged(
+        f"({IS_FAILED}, d.written_at, d.id) < (%(failed)s::integer, %(written_at)s::timestamptz, %(after)s::uuid)",
+        f"{IS_FAILED} DESC, d.written_at DESC, d.id DESC",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +104,6 @@ class DocumentFilter:
     until: datetime | None = None
     superseded: bool = True
     """Include documents that a newer one replaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class ListPosition:
-    """After which document the next page begins."""
-
-    doc_id: UUID
-    written_at: datetime | None = None
 
 
 def _pattern(path: str) -> str:
@@ -91,27 +129,23 @@ def _values(container_id: str, chosen: DocumentFilter, limit: int) -> dict[str, 
     }
 
 
-async def by_id(
-    conn: Connection, container_id: str, chosen: DocumentFilter, *, after: UUID | None, limit: int
-) -> list[DocumentView]:
-    """In id order, after ``after``."""
-    values = {**_values(container_id, chosen, limit), "after": after}
-    cursor = await conn.execute(BY_ID, values)
-    return [as_view(row) for row in await cursor.fetchall()]
-
-
-async def newest(
+async def listed(
     conn: Connection,
     container_id: str,
     chosen: DocumentFilter,
+    order: DocumentOrder = DocumentOrder.ID,
     *,
-    after: ListPosition | None,
+    after: ListPosition | None = None,
     limit: int,
 ) -> list[DocumentView]:
-    """Newest content first."""
-    place = {
-        "before": after.written_at if after else None,
+    """Documents in that order, after the position."""
+    values = {
+        **_values(container_id, chosen, limit),
         "after": after.doc_id if after else None,
+        "written_at": after.written_at if after else None,
+        "bytes": after.bytes if after else None,
+        "failed": int(after.failed) if after else 0,
+        "source_type": after.source_type if after else None,
     }
-    cursor = await conn.execute(NEWEST, {**_values(container_id, chosen, limit), **place})
+    cursor = await conn.execute(STATEMENTS[order], values)
     return [as_view(row) for row in await cursor.fetchall()]

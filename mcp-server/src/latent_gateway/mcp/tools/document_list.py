@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
@@ -12,6 +11,7 @@ from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain import cursors
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import DocumentState, DocumentView
+from latent_core.domain.document_order import DocumentOrder, ListPosition
 from latent_core.domain.errors import Invalid
 from latent_core.domain.origin import Origin
 from latent_core.domain.text import Text
@@ -104,9 +104,9 @@ async def list_(call: ToolCall, arguments: ListArguments) -> ToolDocumentList:
             conn,
             container.id,
             chosen,
+            DocumentOrder.NEWEST,
             cursor=arguments.cursor,
             limit=arguments.limit,
-            newest=True,
         )
     shown: list[ListedDocument] = []
     left = arguments.max_chars - ENVELOPE_BYTES
@@ -115,7 +115,7 @@ async def list_(call: ToolCall, arguments: ListArguments) -> ToolDocumentList:
         left -= size(one.compact()) + 1
         if left < 0 and shown:
             last = page.documents[len(shown) - 1]
-            return _list(shown, cursors.encode(f"{last.doc_id}@{_iso(last.written_at)}"))
+            return _list(shown, ListPosition.of(last, DocumentOrder.NEWEST).cursor())
         shown.append(one)
     return _list(shown, page.next_cursor)
 
@@ -130,10 +130,6 @@ def _source_types(name: str | None) -> list[str] | None:
 
 def _list(shown: list[ListedDocument], next_cursor: str | None) -> ToolDocumentList:
     return ToolDocumentList(documents=shown, notice=UNTRUSTED, next_cursor=next_cursor)
-
-
-def _iso(moment: datetime | None) -> str:
-    return moment.isoformat() if moment is not None else ""
 
 
 def _listed(view: DocumentView) -> ListedDocument:
