@@ -50,8 +50,9 @@ async def container_page(
         closed = await why_closed(conn, session, container.id)
         # They show paths of computers: for writers only, as in the API.
         folders = [] if closed else await sources.with_documents(conn, container.id)
-    last = found[DOCUMENTS - 1] if len(found) > DOCUMENTS else None
-    more = ListPosition.of(last, DocumentOrder.ID).cursor() if last else None
+    more = None
+    if len(found) > DOCUMENTS:
+        more = ListPosition.of(found[DOCUMENTS - 1], DocumentOrder.ID).cursor()
     return page(
         "container.html",
         session,
