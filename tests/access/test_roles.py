@@ -284,6 +284,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/doc_search"): Row(
         READ, plain("/v1/doc_search", body={"query": SECRET, "containers": ["{vault}"]})
     ),
+    # Of each principal's own: tests/access/test_saved_searches.py.
+    ("GET", "/v1/saved-searches"): Row(LISTS, plain("/v1/saved-searches")),
+    ("POST", "/v1/saved-searches"): Row(
+        READ, plain("/v1/saved-searches", body={"name": "s", "request": SEARCH}), (201,)
+    ),
+    ("DELETE", "/v1/saved-searches/{saved_id}"): Row(LISTS, plain("/v1/saved-searches/1"), (404,)),
     ("POST", "/v1/containers/{container_id}/uploads"): Row(WRITE, _upload, (201,)),
     ("POST", "/v1/containers/add"): Row(WRITE, plain("/v1/containers/add", body=ADD), (202,)),
     ("POST", "/v1/containers/{container_id}/listing"): Row(

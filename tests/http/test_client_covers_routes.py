@@ -97,6 +97,9 @@ CALLS: Final[dict[str, Call]] = {
         SearchRequest(containers=["art"], query="q", top_k=1)
     ),
     "POST /v1/doc_search": lambda c, _: c.doc_search("q"),
+    "GET /v1/saved-searches": lambda c, _: c.saved_searches(),
+    "POST /v1/saved-searches": lambda c, _: c.save_search("s", SearchRequest(query="q", top_k=1)),
+    "DELETE /v1/saved-searches/{saved_id}": lambda c, _: c.delete_saved_search(1),
     "GET /v1/jobs": lambda c, _: c.jobs(),
     "GET /v1/jobs/{job_id}": lambda c, _: c.job(1),
     "GET /v1/jobs/{job_id}/events": lambda c, _: c.events(1),

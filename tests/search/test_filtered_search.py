@@ -157,9 +157,9 @@ async def test_a_filter_lets_the_same_chunks_through_on_every_channel(
 FACETS: Final = (
     "source_type",
     "language",
+    "max_age",
     "meta.year",
     "meta.tags",
-    "meta.flag",
     "meta.a",
     "meta.a.b",
     "meta.symbols",
@@ -225,11 +225,22 @@ async def test_facets_of_several_containers_are_added_and_list_the_frequent_valu
         query="tern",
         top_k=1,
         mode=SearchMode.LEXICAL,
-        facets=["meta.day", "meta.odd", "session"],
+        facets=["meta.day", "meta.odd", "session", "container"],
+        diagnostics=True,
     )
     answer = await client.search(request)
 
-    days_facet, odd, session = (answer.facets[name] for name in request.facets)
+    days_facet, odd, session, container = (answer.facets[name] for name in request.facets)
+    assert [(one.value, one.count) for one in container.values] == [
+        ("facets-first", 80),
+        ("facets-second", 30),
+    ]
+    assert (container.documents, container.missing, container.other_values) == (110, 0, 0)
+    assert answer.diagnostics is not None
+    lengths = {
+        one.container_id: one.list_lengths["bm25"] for one in answer.diagnostics.container_status
+    }
+    assert lengths == {"facets-first": 80, "facets-second": 30}
     assert [(one.value, one.count) for one in days_facet.values][:10] == [
         (n, 2) for n in range(70, 80)
     ]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from latent_client.transport import ClientCalls, GatewayClient
+from latent_core.wire.base import Envelope
+from latent_core.wire.saved_searches import SavedSearch, SavedSearchAnswer, SavedSearchList
 from latent_core.wire.search import SearchRequest, SearchResponse
+
+SAVED: Final = "/v1/saved-searches"
 
 
 class SearchCalls(ClientCalls):
@@ -31,6 +35,22 @@ class SearchCalls(ClientCalls):
         return await self._transport.ask(
             SearchResponse, "POST", "/v1/doc_search", json=body, repeatable=True
         )
+
+    async def saved_searches(self) -> list[SavedSearch]:
+        """The caller's, by name."""
+        answer = await self._transport.ask(SavedSearchList, "GET", SAVED)
+        return answer.saved_searches
+
+    async def save_search(self, name: str, request: SearchRequest) -> SavedSearch:
+        """Save a search under a name, in place of the one that has it."""
+        body = {"name": name, "request": request.model_dump(mode="json", exclude_unset=True)}
+        answer = await self._transport.ask(
+            SavedSearchAnswer, "POST", SAVED, json=body, repeatable=True
+        )
+        return answer.saved_search
+
+    async def delete_saved_search(self, saved_id: int) -> None:
+        await self._transport.ask(Envelope, "DELETE", f"{SAVED}/{saved_id}")
 
 
 class SearchClient(SearchCalls, GatewayClient):

@@ -54,6 +54,7 @@ from latent_gateway.api import (
     pages as page_images,
     processing,
     refresh,
+    saved_searches,
     search,
     sign_in_links,
     sources,
@@ -88,6 +89,7 @@ logger = logging.getLogger(__name__)
 ROUTERS = (
     search,  # routes are tried in this order
     ask,
+    saved_searches,
     containers,
     uploads,
     ingest,

@@ -66,6 +66,14 @@ class FilterRow:
         above = self.headings[-2] if len(self.headings) > 1 else None
         return above if self.parent is None else self.parent
 
+    @property
+    def max_age(self) -> list[str]:
+        """The values of that facet."""
+        since = self.modified or self.first_fetched
+        days = (1, 7, 30, 365)
+        now = datetime.now(UTC)
+        return [f"{n}d" for n in days if since is not None and since >= now - timedelta(days=n)]
+
 
 @dataclass(frozen=True, slots=True)
 class FilterJudge:

@@ -86,7 +86,7 @@ def search(
         typer.Option(
             "--facet",
             metavar="FIELD",
-            help="Count the matching documents by source_type, language or meta.NAME; repeatable.",
+            help="Count the matching documents by container, source_type, language, max_age or meta.NAME; repeatable.",
         ),
     ] = None,
     min_score: Annotated[

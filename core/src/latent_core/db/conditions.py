@@ -66,8 +66,13 @@ COUNTABLE: Final[Mapping[Column, LiteralString]] = {
     "FROM summaries s WHERE s.doc_id = d.id AND s.generation = d.live_generation AND s.state = 'done')",
     Column.SUMMARY_KEY_TOPICS: "(SELECT s.front_matter -> 'key_topics' "
     "FROM summaries s WHERE s.doc_id = d.id AND s.generation = d.live_generation AND s.state = 'done')",
+    # One item for each of AGES that the document is not older than, so that the item is a filter for what it counts.
+    Column.MAX_AGE: "(SELECT array_agg(age) FROM unnest(ARRAY['1d', '7d', '30d', '365d']) AS age "
+    "WHERE coalesce(d.source_modified_at, d.first_fetched_at) >= now() - age::interval)",
 }
 """Columns of documents whose values can be counted."""
+AGES: Final = ("1d", "7d", "30d", "365d")
+"""Values of the facet ``max_age``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from latent_core.search.merge import merged
 from latent_core.search.plan import BM25, EXACT, SUMMARIES, VECTOR, ContainerPlan, SearchPlan
 from latent_core.search.ranking import SearchOrder
 from latent_core.search.shares import influence
-from latent_core.wire.search import Diagnostics, Hit, StageScore
+from latent_core.wire.search import ContainerStatus, Diagnostics, Hit, StageScore
 
 CHANNELS = (BM25, VECTOR, EXACT, SUMMARIES)
 SHOWN = 50
@@ -43,13 +43,18 @@ def diagnose(
         plan=in_words(plan, order, influences) if plan.explain else [],
         influence=influences,
         applied_filters=plan.filters,
-        container_status=[r.status for r in retrieved],
+        container_status=[_status(r) for r in retrieved],
         terms={
             r.plan.container.id: [term for term in r.terms if not is_name(term)]
             for r in retrieved
             if not r.plan.container.is_empty
         },
     )
+
+
+def _status(retrieved: ContainerCandidates) -> ContainerStatus:
+    lengths = {name: len(ranked.keys) for name, ranked in sorted(retrieved.lists.items())}
+    return retrieved.status.model_copy(update={"list_lengths": lengths})
 
 
 def _freshness(plan: SearchPlan, hits: Sequence[Hit]) -> float | None:

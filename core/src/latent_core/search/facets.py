@@ -14,6 +14,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -37,7 +38,16 @@ from latent_core.search.rounds import SearchScope
 from latent_core.search.time_budget import TimeBudget
 from latent_core.wire.search import MAX_FACET_VALUES, Facet, FacetValue
 
-FacetField: TypeAlias = Column | MetaField
+
+
+class RequestField(StrEnum):
+    """Fields that are counted and no filter names, since the request has an argument for them."""
+
+    CONTAINER = "container"
+    """By id, as in ``containers``."""
+
+
+FacetField: TypeAlias = Column | MetaField | RequestField
 ChunkNos: TypeAlias = NDArray[np.int64]
 
 CONTAINERS_AT_ONCE: Final = 4
@@ -58,15 +68,18 @@ def facet_fields(names: Sequence[str], manifests: Sequence[Manifest]) -> dict[st
     found: dict[str, FacetField] = {}
     for n, name in enumerate(names):
         at = f"facets[{n}]"
+        if name in list(RequestField):
+            found[name] = RequestField(name)
+            continue
         field = _known_to_all(name, at, manifests)
         if isinstance(field, Column) and field not in COUNTABLE:
-            countable = ", ".join(COUNTABLE)
+            countable = ", ".join((*COUNTABLE, *RequestField))
             raise Invalid(f"{at}: '{name}' cannot be counted; use {countable} or {META}<name>")
         found[name] = field
     return found
 
 
-def _known_to_all(name: str, at: str, manifests: Sequence[Manifest]) -> FacetField:
+def _known_to_all(name: str, at: str, manifests: Sequence[Manifest]) -> Column | MetaField:
     first, *_ = [field_named(name, at, meta) for meta in meta_fields(manifests)]
     return first
 
@@ -80,13 +93,14 @@ async def count_facets(
     """The facets of a search whose channels have run."""
     budget = TimeBudget.start(plan.deadline_seconds)
     slots = asyncio.Semaphore(CONTAINERS_AT_ONCE)
+    stored = {name: one for name, one in fields.items() if not isinstance(one, RequestField)}
 
     async def counted(search: ContainerSearch) -> DocumentCounts | Issue:
         container = search.result.plan.container
         try:
             async with slots, budget.limit():
                 with deadline(budget.remaining()):
-                    return await _count(stores, plan, search, list(fields.values()), budget)
+                    return await _count(stores, plan, search, list(stored.values()), budget)
         except (TimeoutError, TimedOut, ServiceUnreachable):
             message = (
                 f"container '{container.id}': its facets were not counted in time and are missing."
@@ -95,11 +109,17 @@ async def count_facets(
             return Issue(code=IssueCode.TIMEOUT, message=message, details=details)
 
     answers = await asyncio.gather(*map(counted, searches))
-    counts = [one for one in answers if isinstance(one, DocumentCounts)]
-    facets = {
-        name: _facet([one.fields[n] for one in counts], sum(one.documents for one in counts))
-        for n, name in enumerate(fields)
+    counts = {
+        search.result.plan.container.id: one
+        for search, one in zip(searches, answers, strict=True)
+        if isinstance(one, DocumentCounts)
     }
+    documents = {container_id: one.documents for container_id, one in counts.items()}
+    found = {
+        name: _facet([one.fields[n] for one in counts.values()], sum(documents.values()))
+        for n, name in enumerate(stored)
+    }
+    facets = {name: found.get(name) or _of_containers(documents) for name in fields}
     return FacetCounts(facets, [one for one in answers if isinstance(one, Issue)])
 
 
@@ -107,7 +127,7 @@ async def _count(
     stores: SearchStores,
     plan: SearchPlan,
     search: ContainerSearch,
-    fields: Sequence[FacetField],
+    fields: Sequence[Column | MetaField],
     budget: TimeBudget,
 ) -> DocumentCounts:
     part = search.result.plan
@@ -153,6 +173,13 @@ async def _worded(
     async with stores.db.reading() as conn:
         found = await chunks_with_terms(conn, part.container.id, terms)
     return found if len(found) or VECTOR not in part.channels else None
+
+
+def _of_containers(documents: Mapping[str, int]) -> Facet:
+    """``documents``: by the container that has them."""
+    values = {orjson.dumps(one).decode(): n for one, n in documents.items() if n}
+    total = sum(documents.values())
+    return _facet([FieldCounts(values, total, len(values), total)], total)
 
 
 def _facet(counts: Sequence[FieldCounts], documents: int) -> Facet:

@@ -252,8 +252,8 @@ class SearchRequest(BaseModel):
     ignore_case: bool = False
     """For ``must_terms`` and ``regexes``."""
     facets: Annotated[list[Pattern], Field(max_length=MAX_FACETS)] = []
-    """Fields to count over all matching documents: source_type, language, origin, written_by, session,
-    summary.product_tags, summary.key_topics, meta.<name>."""
+    """Fields to count over all matching documents: container, source_type, language, origin, written_by, session,
+    max_age (1d, 7d, 30d, 365d), summary.product_tags, summary.key_topics, meta.<name>."""
     rerank_k: Annotated[int, Field(ge=1, le=1000)] = DEFAULT_RERANK_K
     dedup: bool = True
     """``passages`` hits per document; the others are listed under the best one."""
@@ -324,6 +324,8 @@ class ContainerStatus(BaseModel):
     """Candidates that the join on the live generation removed."""
     exhausted: bool = False
     """No further live candidates exist, also if the channels return more."""
+    list_lengths: dict[str, int] = {}
+    """Live candidates of each channel: the rank of a reason is one of so many."""
     rounds: int = 1
     timings_ms: dict[str, float] = {}
     issue: str | None = None
