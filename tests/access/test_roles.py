@@ -289,7 +289,9 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/saved-searches"): Row(
         READ, plain("/v1/saved-searches", body={"name": "s", "request": SEARCH}), (201,)
     ),
-    ("DELETE", "/v1/saved-searches/{saved_id}"): Row(LISTS, plain("/v1/saved-searches/1"), (404,)),
+    ("DELETE", "/v1/saved-searches/{saved_id}"): Row(
+        LISTS, plain("/v1/saved-searches/999999999"), (404,)
+    ),
     ("POST", "/v1/containers/{container_id}/uploads"): Row(WRITE, _upload, (201,)),
     ("POST", "/v1/containers/add"): Row(WRITE, plain("/v1/containers/add", body=ADD), (202,)),
     ("POST", "/v1/containers/{container_id}/listing"): Row(

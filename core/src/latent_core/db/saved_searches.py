@@ -44,9 +44,7 @@ WHERE principal = %(principal)s AND name = %(name)s
 DELETE: Final = "DELETE FROM saved_searches WHERE principal = %(principal)s AND id = %(id)s"
 
 
-async def save(
-    conn: Connection, principal: str, name: str, request: dict[str, Any]
-) -> SavedSearch:
+async def save(conn: Connection, principal: str, name: str, request: dict[str, Any]) -> SavedSearch:
     """Save under a name, in place of the search that has it; ``Conflict`` if there are ``MAX_SAVED`` others. Call it in a
     transaction."""
     given = {"principal": principal, "name": name, "limit": MAX_SAVED}

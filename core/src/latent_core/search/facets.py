@@ -39,7 +39,6 @@ from latent_core.search.time_budget import TimeBudget
 from latent_core.wire.search import MAX_FACET_VALUES, Facet, FacetValue
 
 
-
 class RequestField(StrEnum):
     """Fields that are counted and no filter names, since the request has an argument for them."""
 
