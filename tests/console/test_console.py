@@ -24,7 +24,7 @@ from tests.support.harness.browser import (
     PHONE,
     WAIT_MS,
     WHY_NOT,
-    DedupWindow,
+    BrowserWindow,
     chromium,
     window,
 )
@@ -98,21 +98,21 @@ async def browser() -> AsyncIterator[Browser]:
 @pytest_asyncio.fixture(loop_scope="module")
 async def stranger(
     browser: Browser, installation: Installation, contents: None
-) -> AsyncIterator[DedupWindow]:
+) -> AsyncIterator[BrowserWindow]:
     """Somebody who has not signed in."""
     async with window(browser, installation.url) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def desk(stranger: DedupWindow, installation: Installation) -> AsyncIterator[DedupWindow]:
+async def desk(stranger: BrowserWindow, installation: Installation) -> AsyncIterator[BrowserWindow]:
     """The owner, signed in. Whatever the test does, the browser's console stays silent."""
     await stranger.sign_in(installation.token)
     yield stranger
     assert stranger.complaints == []
 
 
-def ingest_row(desk: DedupWindow, name: str) -> Locator:
+def ingest_row(desk: BrowserWindow, name: str) -> Locator:
     """The line of the job that ingests a file, among those of its other jobs."""
     rows = desk.page.get_by_role("row").filter(has_text=name)
     return rows.filter(has=desk.page.get_by_role("link", name="ingest"))
@@ -125,7 +125,7 @@ async def document_of(client: AsyncClient, container: str, name: str) -> str:
 
 
 async def test_a_person_signs_in_with_a_token_and_sees_what_the_containers_hold(
-    stranger: DedupWindow, installation: Installation
+    stranger: BrowserWindow, installation: Installation
 ) -> None:
     await stranger.go("/console/search?q=horn")
     await expect(stranger.page).to_have_title(re.compile("Sign in"))
@@ -143,7 +143,7 @@ async def test_a_person_signs_in_with_a_token_and_sees_what_the_containers_hold(
     assert stranger.complaints == []
 
 
-async def test_a_wrong_token_shows_an_error_and_no_content(stranger: DedupWindow) -> None:
+async def test_a_wrong_token_shows_an_error_and_no_content(stranger: BrowserWindow) -> None:
     await stranger.go("/login")
     await stranger.page.get_by_label("Token").fill("lct_wrong")
     await stranger.page.get_by_role("button", name="Sign in").click()
@@ -151,7 +151,7 @@ async def test_a_wrong_token_shows_an_error_and_no_content(stranger: DedupWindow
     assert await stranger.page.context.cookies() == []
 
 
-async def test_signing_out_ends_the_session(desk: DedupWindow) -> None:
+async def test_signing_out_ends_the_session(desk: BrowserWindow) -> None:
     await desk.page.get_by_role("button", name="Sign out").click()
     await expect(desk.page).to_have_title(re.compile("Sign in"))
     await desk.go("/console/jobs")
@@ -159,7 +159,7 @@ async def test_signing_out_ends_the_session(desk: DedupWindow) -> None:
 
 
 async def test_a_revoked_token_ends_the_session_with_the_next_request(
-    stranger: DedupWindow, http: httpx.AsyncClient
+    stranger: BrowserWindow, http: httpx.AsyncClient
 ) -> None:
     made = (await http.post("/v1/tokens", json={"principal": "agent:guest"})).json()
     await stranger.sign_in(made["secret"])
@@ -170,7 +170,9 @@ async def test_a_revoked_token_ends_the_session_with_the_next_request(
     await expect(stranger.page).to_have_title(re.compile("Sign in"))
 
 
-async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: DedupWindow) -> None:
+async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(
+    desk: BrowserWindow,
+) -> None:
     await desk.go("/console/search")
     documents: list[Request] = []
     desk.page.on(
@@ -192,7 +194,7 @@ async def test_a_search_answers_in_place_with_marks_pictures_and_reasons(desk: D
     await expect(desk.page.locator(".hit")).to_have_count(0)
 
 
-async def test_a_search_is_narrowed_by_container_type_and_word(desk: DedupWindow) -> None:
+async def test_a_search_is_narrowed_by_container_type_and_word(desk: BrowserWindow) -> None:
     await desk.go("/console/search")
     await desk.page.get_by_label("Lighthouse").check()
     await desk.page.get_by_text("Mode and filters").click()
@@ -206,7 +208,7 @@ async def test_a_search_is_narrowed_by_container_type_and_word(desk: DedupWindow
     await expect(desk.page.locator(".hit")).to_contain_text("exact text “whale”")
 
 
-async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: DedupWindow) -> None:
+async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: BrowserWindow) -> None:
     await desk.go("/console/search?q=lamp&since=yesterday")
     await expect(desk.page.get_by_role("alert")).to_contain_text("filters.modified")
     desk.complaints.clear()  # the browser tells of every answer of 400
@@ -216,7 +218,7 @@ async def test_a_question_that_cannot_be_answered_says_what_to_do(desk: DedupWin
 
 
 async def test_a_hit_links_to_its_page_with_text_and_to_its_source(
-    desk: DedupWindow,
+    desk: BrowserWindow,
 ) -> None:
     await desk.go("/console/search?q=whale&mode=lexical")
     await desk.page.locator(".hit h2 a").first.click()
@@ -232,7 +234,7 @@ async def test_a_hit_links_to_its_page_with_text_and_to_its_source(
 
 
 async def test_what_stands_in_a_document_is_shown_and_never_run(
-    desk: DedupWindow, client: AsyncClient
+    desk: BrowserWindow, client: AsyncClient
 ) -> None:
     tides = await document_of(client, "light", "tides.md")
     for path in (
@@ -250,7 +252,7 @@ async def test_what_stands_in_a_document_is_shown_and_never_run(
 
 
 async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
-    desk: DedupWindow, tmp_path: Path
+    desk: BrowserWindow, tmp_path: Path
 ) -> None:
     note = tmp_path / "keeper's notes.md"
     note.write_text("# Notes\n\nThe barometer fell all night.", encoding="utf-8")
@@ -273,7 +275,7 @@ async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
     await expect(desk.page.locator(".hit").first).to_contain_text("The barometer fell all night.")
 
 
-async def test_a_refused_upload_says_why_and_the_form_stays(desk: DedupWindow) -> None:
+async def test_a_refused_upload_says_why_and_the_form_stays(desk: BrowserWindow) -> None:
     await desk.go("/console/containers/attic")
     await desk.page.evaluate(
         "document.querySelector('form[data-upload]').action = '/console/containers/gone/uploads'"
@@ -288,7 +290,7 @@ async def test_a_refused_upload_says_why_and_the_form_stays(desk: DedupWindow) -
 
 
 async def test_jobs_are_followed_cancelled_and_tried_again_without_reloading(
-    desk: DedupWindow, client: AsyncClient, embedding_server: EmbeddingServer, tmp_path: Path
+    desk: BrowserWindow, client: AsyncClient, embedding_server: EmbeddingServer, tmp_path: Path
 ) -> None:
     embedding_server.misbehave(EmbeddingFault.RATE_LIMITED, times=500, only_with=STALLS)
     await desk.go("/console/jobs?container=attic")
@@ -309,7 +311,7 @@ async def test_jobs_are_followed_cancelled_and_tried_again_without_reloading(
 
 
 async def test_a_failed_job_tells_its_cause_and_its_container_shows_it(
-    desk: DedupWindow, client: AsyncClient, tmp_path: Path
+    desk: BrowserWindow, client: AsyncClient, tmp_path: Path
 ) -> None:
     await client.create(manifest("broken", "Broken"))
     file = tmp_path / "torn.pdf"
@@ -350,7 +352,7 @@ async def test_without_scripts_everything_is_read_and_files_are_sent(
 
 
 async def test_everything_is_reached_with_the_keyboard_alone(
-    stranger: DedupWindow, installation: Installation
+    stranger: BrowserWindow, installation: Installation
 ) -> None:
     page = stranger.page
     await stranger.go("/login")
@@ -411,7 +413,7 @@ async def test_every_page_is_open_to_everybody_in_light_and_dark_and_fits_a_phon
         assert phone.complaints == []
 
 
-async def test_the_first_page_is_small(desk: DedupWindow) -> None:
+async def test_the_first_page_is_small(desk: BrowserWindow) -> None:
     """As sent without compression, script and style included."""
     front = await (await desk.page.request.get(f"{desk.url}/")).text()
     assets = set(re.findall(r'(?:src|href)="(/console/static/[^"]+)"', front))
@@ -423,7 +425,7 @@ async def test_the_first_page_is_small(desk: DedupWindow) -> None:
     assert sum(sizes) < FIRST_PAGE_BYTES
 
 
-async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: DedupWindow) -> None:
+async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: BrowserWindow) -> None:
     answer = await desk.page.request.get(f"{desk.url}/")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -434,7 +436,7 @@ async def test_pages_may_load_and_be_framed_by_nothing_foreign(desk: DedupWindow
 
 
 async def test_a_change_from_another_origin_is_refused(
-    desk: DedupWindow, client: AsyncClient
+    desk: BrowserWindow, client: AsyncClient
 ) -> None:
     job = await anext(client.jobs())
     address = f"{desk.url}/console/jobs/{job.job_id}/cancel"
@@ -445,7 +447,7 @@ async def test_a_change_from_another_origin_is_refused(
 
 
 async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
-    stranger: DedupWindow, http: httpx.AsyncClient, client: AsyncClient
+    stranger: BrowserWindow, http: httpx.AsyncClient, client: AsyncClient
 ) -> None:
     made = (
         await http.post("/v1/tokens", json={"principal": "agent:guest", "name": "console"})
@@ -477,7 +479,7 @@ async def test_a_reader_sees_no_more_than_may_be_read_and_nothing_to_change(
 
 
 async def test_a_note_shows_who_wrote_it_with_which_token(
-    desk: DedupWindow, installation: Installation, client: AsyncClient
+    desk: BrowserWindow, installation: Installation, client: AsyncClient
 ) -> None:
     made = await client.create_token(
         "agent:scribe", name="laptop", scopes=[Scope.READ, Scope.WRITE], containers=["attic"]

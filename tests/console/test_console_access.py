@@ -17,6 +17,7 @@ from latent_core.domain.manifest.model import Acl, Manifest, Roles
 from latent_gateway.console import site
 from tests.conftest import DIMS
 from tests.http.test_http_surface import ingest, settled
+from tests.support.harness.console_http import sign_in, stranger
 from tests.support.harness.installation import Installation
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -84,26 +85,16 @@ class Visitors:
 async def visitors(installation: Installation) -> AsyncIterator[Visitors]:
     async with installation.client() as client:
         names = await _furnish(client)
-        browsers = {role: _browser(installation) for role in ROLES}
+        browsers = {role: stranger(installation.url) for role in ROLES}
         tokens = await _tokens(installation)
         for role, token in tokens.items():
-            answer = await browsers[role].post("/login", data={"token": token})
-            assert answer.status_code == 303, answer.text
+            await sign_in(browsers[role], token)
         await _revoke(installation, tokens["revoked"])
     try:
         yield Visitors(browsers, names)
     finally:
         for browser in browsers.values():
             await browser.aclose()
-
-
-def _browser(installation: Installation) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=installation.url,
-        headers={"Origin": installation.url},
-        trust_env=False,
-        timeout=30,
-    )
 
 
 async def _furnish(client: AsyncClient) -> dict[str, str]:
@@ -146,7 +137,7 @@ async def _revoke(installation: Installation, secret: str) -> None:
 
 
 async def test_every_route_of_the_console_stands_in_the_table() -> None:
-    routers = [*(module.router for module in site.MODULES), site.rest]
+    routers = [*site.ROUTERS, site.rest]
     served = {
         (method, route.path)
         for router in routers
@@ -182,6 +173,26 @@ async def test_each_role_sees_exactly_what_the_table_says(
             await answer.aclose()
 
 
+WITHOUT_A_SESSION: Final = frozenset({"/login", "/login/link"})
+
+
+@pytest.mark.parametrize(
+    "route", [r for m, r in TABLE if m != "GET" and r not in WITHOUT_A_SESSION]
+)
+async def test_no_change_is_made_without_the_token_of_the_session(
+    route: str, visitors: Visitors
+) -> None:
+    """Neither without one nor with that of another session."""
+    owner, other = visitors.browsers["owner"], visitors.browsers["other"]
+    path = TABLE["POST", route][1].format(**visitors.names)
+    for token in ("", other.headers["X-CSRF-Token"], "é"):
+        headers = {"X-CSRF-Token": token.encode().decode("latin-1")}
+        for sent in ({"data": {"csrf": token}}, {"files": [("files", ("a.txt", b"words"))]}):
+            answer = await owner.post(path, headers=headers, **sent)  # type: ignore[arg-type]
+            assert answer.status_code == 403, (route, token)
+            assert "older than your session" in answer.text
+
+
 async def test_what_may_not_be_seen_looks_like_what_is_not_there(visitors: Visitors) -> None:
     other = visitors.browsers["other"]
     names = visitors.names
@@ -211,7 +222,7 @@ async def test_synced_folders_are_shown_to_those_who_may_write(visitors: Visitor
 
 
 async def test_a_session_of_somebody_else_is_not_made_by_hand(installation: Installation) -> None:
-    async with _browser(installation) as browser:
+    async with stranger(installation.url) as browser:
         for cookie in ("token:1", f"token:1.9999999999.{'0' * 64}", "owner:", "x" * 5000):
             answer = await browser.get("/", headers={"Cookie": f"latent_session={cookie}"})
             assert (answer.status_code, answer.headers["location"]) == (303, "/login")

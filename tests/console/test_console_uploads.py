@@ -24,8 +24,10 @@ from latent_core.blobs.presigner import Presigner
 from latent_core.blobs.s3 import S3Address
 from latent_core.queue import admin
 from latent_gateway.auth.quotas import Quotas
-from latent_gateway.console import uploads as sending
+from latent_gateway.console.adding import uploads as sending
+from latent_gateway.console.frame.console_session import COOKIE
 from tests.support.clock import FakeClock
+from tests.support.harness.console_http import sign_in
 from tests.support.harness.gateway_harness import BASE, VAULT, GatewayHarness, furnished
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -46,13 +48,14 @@ async def harness(install_root: Path) -> AsyncIterator[GatewayHarness]:
         yield one
 
 
-async def cookie(harness: GatewayHarness, role: str) -> str:
+async def session(harness: GatewayHarness, role: str) -> dict[str, str]:
+    """The headers of a signed-in browser's requests."""
     transport = httpx.ASGITransport(harness.app, client=("192.0.2.8", 1))
-    async with httpx.AsyncClient(transport=transport, base_url=BASE) as browser:
-        answer = await browser.post(
-            "/login", data={"token": harness.tokens[role]}, headers={"Origin": BASE}
-        )
-    return answer.headers["set-cookie"].partition(";")[0]
+    headers = {"Origin": BASE}
+    async with httpx.AsyncClient(transport=transport, base_url=BASE, headers=headers) as browser:
+        await sign_in(browser, harness.tokens[role])
+        cookie = f"{COOKIE}={browser.cookies[COOKIE]}"
+        return {"cookie": cookie, "x-csrf-token": browser.headers["X-CSRF-Token"]}
 
 
 def use(monkeypatch: pytest.MonkeyPatch, harness: GatewayHarness, **parts: Any) -> None:
@@ -73,7 +76,7 @@ class SentRequest:
 
     async def to(self, harness: GatewayHarness, role: str, **headers: str) -> SentRequest:
         given = {**FORM, "host": BASE.partition("//")[2], "origin": BASE, **headers}
-        given["cookie"] = await cookie(harness, role)
+        given |= await session(harness, role)
         raw = [(k.replace("_", "-").encode(), v.encode()) for k, v in given.items()]
         scope: dict[str, Any] = {
             "type": "http",
@@ -171,7 +174,7 @@ async def test_pictures_come_from_where_the_page_did_whatever_address_readers_ha
     use(monkeypatch, harness, stack=harness.stack)
     page = await harness.ask_json("owner", "GET", f"/v1/documents/{harness.pdf_id}/pages/1")
     assert page["page"]["page_uri"].startswith("https://blobs.example:9000/")
-    headers = {"Cookie": await cookie(harness, "owner")}
+    headers = await session(harness, "owner")
     for path in (f"/console/documents/{harness.pdf_id}", f"/console/search?q=chapter&c={VAULT}"):
         shown = await harness.ask("nobody", "GET", path, headers=headers)
         pictures = re.findall(r'<img src="([^"]+)"', shown.text)

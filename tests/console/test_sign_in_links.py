@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from latent_core.domain.errors import Unauthorized
 from latent_gateway.auth.sign_in_codes import MAX_CODES, VALID_SECONDS, SignInCodes
-from latent_gateway.console.console_session import COOKIE
+from latent_gateway.console.frame.console_session import COOKIE
 from tests.support.clock import FakeClock
 from tests.support.harness.gateway_harness import BASE, GatewayHarness, empty
 

@@ -68,7 +68,8 @@ from latent_gateway.api.ask import routes as ask
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
-from latent_gateway.console import sign_in_link, site
+from latent_gateway.console import site
+from latent_gateway.console.entry import sign_in_link
 from latent_gateway.context import Gateway
 from latent_gateway.manifest_sync import read_folder, sync_manifests, warm_all
 from latent_gateway.mcp.guard import GatewayNames, McpGuard

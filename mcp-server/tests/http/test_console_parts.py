@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,13 +13,13 @@ from starlette.datastructures import QueryParams
 
 from latent_core.domain.errors import Invalid, Unauthorized
 from latent_core.wire.search import Reason
-from latent_gateway.console.console_session import LASTS_SECONDS, Sessions
-from latent_gateway.console.jobs import event
-from latent_gateway.console.routing import ForeignOrigin, check_origin
-from latent_gateway.console.search import HITS, SearchForm
-from latent_gateway.console.sign_in import landing
-from latent_gateway.console.text_format import ago, marked, reason, size
-from latent_gateway.console.view import PLACES, asset
+from latent_gateway.console.entry.sign_in import landing
+from latent_gateway.console.frame.console_session import LASTS_SECONDS, Sessions
+from latent_gateway.console.frame.live import event
+from latent_gateway.console.frame.routing import ForeignOrigin, check_origin
+from latent_gateway.console.frame.text_format import ago, marked, reason, size
+from latent_gateway.console.frame.view import NAMES, address, asset
+from latent_gateway.console.searching.search import HITS, SearchForm
 
 RANGES = st.lists(st.tuples(st.integers(-5, 60), st.integers(-5, 60)), max_size=8)
 
@@ -172,6 +173,17 @@ def test_an_event_keeps_the_lines_of_its_text() -> None:
     assert event("end", "") == b"event: end\ndata: \n\n"
 
 
-@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("name", sorted(NAMES))
 def test_every_asset_is_in_an_installed_package(name: str) -> None:
     assert len(asset(name).content) > 100
+
+
+def test_all_scripts_together_have_less_than_60_kilobytes() -> None:
+    assert sum(len(asset(name).content) for name in NAMES if name.endswith(".js")) < 60_000
+
+
+def test_a_script_imports_another_by_the_address_that_pages_use() -> None:
+    """Under two addresses it would run twice."""
+    assert f'from "{address("frame.js")}"' in asset("adding.js").content.decode()
+    for name in NAMES:
+        assert not re.search(r'from "\./', asset(name).content.decode()), name

@@ -6,12 +6,14 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from importlib.resources import files
 from typing import Any, Final
 
 from playwright.async_api import (
     Browser,
     ConsoleMessage,
+    Locator,
     Page,
     ViewportSize,
     async_playwright,
@@ -29,7 +31,10 @@ ARGUMENTS: Final = (
 )
 WAIT_MS: Final = 30_000
 DESK: Final[ViewportSize] = {"width": 1200, "height": 800}
-PHONE: Final[ViewportSize] = {"width": 360, "height": 740}
+PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
+MOST_TABS: Final = 400
+"""Presses of Tab until an element must have the focus."""
+MOST_OPTIONS: Final = 100
 SERIOUS: Final = frozenset({"serious", "critical"})
 
 
@@ -46,14 +51,70 @@ async def chromium() -> AsyncIterator[Browser]:
             await browser.close()
 
 
+class Way(StrEnum):
+    """How a person uses a page."""
+
+    MOUSE = "mouse"
+    KEYBOARD = "keyboard"
+    PHONE = "phone"
+    """390 pixels wide, with taps."""
+
+
+WAYS: Final = tuple(Way)
+
+
 @dataclass
-class DedupWindow:
+class BrowserWindow:
     """One page in a session of its own, and what its console complained of."""
 
     page: Page
     url: str
     """Of the gateway, without a slash at its end."""
     complaints: list[str] = field(default_factory=list)
+    way: Way = Way.MOUSE
+
+    async def press(self, target: Locator) -> None:
+        """Click, tap, or go there by Tab and press the key that belongs to it."""
+        if self.way is Way.KEYBOARD:
+            await self.focus(target)
+            ticked = await target.evaluate("e => e.matches('[type=checkbox], [type=radio]')")
+            await self.page.keyboard.press("Space" if ticked else "Enter")
+        elif self.way is Way.PHONE:
+            await target.tap()
+        else:
+            await target.click()
+
+    async def fill(self, target: Locator, text: str) -> None:
+        """Replace the text of a field."""
+        if self.way is Way.KEYBOARD:
+            await self.focus(target)
+            await self.page.keyboard.press("Control+A")
+            await self.page.keyboard.press("Delete")
+            await self.page.keyboard.insert_text(text)
+        else:
+            await target.fill(text)
+
+    async def choose(self, target: Locator, value: str) -> None:
+        """Select the option with this value."""
+        if self.way is not Way.KEYBOARD:
+            await target.select_option(value)
+            return
+        await self.focus(target)
+        await self.page.keyboard.press("Home")
+        for _ in range(MOST_OPTIONS):
+            if await target.input_value() == value:
+                return
+            await self.page.keyboard.press("ArrowDown")
+        raise AssertionError(f"the keyboard does not reach the option {value!r}")
+
+    async def focus(self, target: Locator) -> None:
+        """Go there by Tab alone."""
+        await expect(target).to_be_visible()
+        for _ in range(MOST_TABS):
+            if await target.evaluate("e => e === document.activeElement"):
+                return
+            await self.page.keyboard.press("Tab")
+        raise AssertionError(f"Tab does not reach {target}")
 
     async def go(self, path: str) -> None:
         await self.page.goto(f"{self.url}{path}")
@@ -96,13 +157,13 @@ class DedupWindow:
 
 
 @asynccontextmanager
-async def window(browser: Browser, url: str, **context: Any) -> AsyncIterator[DedupWindow]:
+async def window(browser: Browser, url: str, **context: Any) -> AsyncIterator[BrowserWindow]:
     """Not signed in; desk width, light, with scripts, unless ``context`` says otherwise."""
     settings: dict[str, Any] = {"viewport": DESK, "color_scheme": "light"} | context
     opened = await browser.new_context(**settings)
     opened.set_default_timeout(WAIT_MS)
     page = await opened.new_page()
-    one = DedupWindow(page, url)
+    one = BrowserWindow(page, url)
 
     def heard(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -114,3 +175,17 @@ async def window(browser: Browser, url: str, **context: Any) -> AsyncIterator[De
         yield one
     finally:
         await opened.close()
+
+
+@asynccontextmanager
+async def signed_in(
+    browser: Browser, url: str, token: str, way: Way = Way.MOUSE, **context: Any
+) -> AsyncIterator[BrowserWindow]:
+    """Signed in; at the end, the browser's console must have stayed silent."""
+    if way is Way.PHONE:
+        context = {"viewport": PHONE, "has_touch": True, "is_mobile": True} | context
+    async with window(browser, url, **context) as one:
+        one.way = way
+        await one.sign_in(token)
+        yield one
+        assert one.complaints == []

@@ -7,20 +7,27 @@ from typing import Final
 from fastapi import FastAPI
 
 from latent_core.domain.errors import NotFound
-from latent_gateway.console import (
-    container,
-    document,
-    jobs,
-    overview,
-    search,
-    sign_in,
-    sign_in_link,
-    uploads,
-    view,
-)
-from latent_gateway.console.routing import pages
+from latent_gateway.console.adding import uploads
+from latent_gateway.console.containers import container, overview
+from latent_gateway.console.documents import document
+from latent_gateway.console.entry import sign_in, sign_in_link
+from latent_gateway.console.frame import view
+from latent_gateway.console.frame.routing import pages
+from latent_gateway.console.operations import jobs
+from latent_gateway.console.searching import search
 
-MODULES: Final = (view, sign_in, sign_in_link, overview, search, container, document, jobs, uploads)
+ROUTERS: Final = (
+    view.router,
+    sign_in.router,
+    sign_in.leaving,
+    sign_in_link.router,
+    overview.router,
+    search.router,
+    container.router,
+    document.router,
+    jobs.router,
+    uploads.router,
+)
 rest = pages()
 
 
@@ -32,6 +39,6 @@ async def nowhere(path: str) -> None:
 
 def install(app: FastAPI) -> None:
     """Add the console's routes. The last one catches unknown addresses."""
-    for module in MODULES:
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.include_router(rest)

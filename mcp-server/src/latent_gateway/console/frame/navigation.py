@@ -1,0 +1,40 @@
+"""The console's sections, and the tabs of a container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from latent_core.domain.token import Scope
+from latent_gateway.auth.principal import Principal
+from latent_gateway.console.frame.rights import ContainerRights
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """An entry of a navigation."""
+
+    key: str
+    """What a page names as its place (``here`` or ``tab``)."""
+    label: str
+    path: str
+
+
+CONTAINERS: Final = Section("containers", "Containers", "/")
+SEARCH: Final = Section("search", "Search", "/console/search")
+JOBS: Final = Section("jobs", "Jobs", "/console/jobs")
+
+
+def sections(principal: Principal) -> tuple[Section, ...]:
+    """Only those that this token can open."""
+    found = [CONTAINERS] if Scope.READ in principal.scopes else []
+    if Scope.READ in principal.scopes:
+        found.append(SEARCH)
+    return (*found, JOBS)
+
+
+def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
+    """Of a container's pages."""
+    base = f"/console/containers/{container_id}"
+    found = [Section("documents", "Documents", base)] if rights.read else []
+    return tuple(found)
