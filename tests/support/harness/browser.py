@@ -32,9 +32,9 @@ ARGUMENTS: Final = (
 WAIT_MS: Final = 30_000
 DESK: Final[ViewportSize] = {"width": 1200, "height": 800}
 PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
-MOST_TABS: Final = 400
+MAX_TABS: Final = 400
 """Presses of Tab until an element must have the focus."""
-MOST_OPTIONS: Final = 100
+MAX_OPTIONS: Final = 100
 SERIOUS: Final = frozenset({"serious", "critical"})
 
 
@@ -101,7 +101,7 @@ class BrowserWindow:
             return
         await self.focus(target)
         await self.page.keyboard.press("Home")
-        for _ in range(MOST_OPTIONS):
+        for _ in range(MAX_OPTIONS):
             if await target.input_value() == value:
                 return
             await self.page.keyboard.press("ArrowDown")
@@ -110,7 +110,7 @@ class BrowserWindow:
     async def focus(self, target: Locator) -> None:
         """Go there by Tab alone."""
         await expect(target).to_be_visible()
-        for _ in range(MOST_TABS):
+        for _ in range(MAX_TABS):
             if await target.evaluate("e => e === document.activeElement"):
                 return
             await self.page.keyboard.press("Tab")

@@ -67,7 +67,7 @@ def asset(name: str) -> Asset:
 
 
 def _versioned(found: re.Match[str]) -> str:
-    """An import by the address that pages use, too: under two addresses a module would run twice."""
+    """An import by the address that pages use, too: a module with two addresses would run twice."""
     return f'from "{address(found[1])}"'
 
 
