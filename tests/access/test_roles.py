@@ -242,6 +242,36 @@ async def _source(harness: GatewayHarness) -> str:
     return f"{path}/{source['source_id']}"
 
 
+TUS: Final = {"Tus-Resumable": "1.0.0"}
+UPLOADS: Final = f"/v1/containers/{VAULT}/resumable-uploads"
+
+
+async def _begin_upload(harness: GatewayHarness) -> RoleRequest:
+    headers = {**TUS, "Upload-Length": "3", "Upload-Metadata": "filename YS5tZA=="}
+    return RoleRequest(UPLOADS, headers=headers, names=(VAULT,))
+
+
+def _begun(by: str = "writer", **headers: str) -> Build:
+    """An upload that ``by`` has begun: others do not see it, whatever they may do in the container."""
+
+    async def build(harness: GatewayHarness) -> RoleRequest:
+        begin = await _begin_upload(harness)
+        answer = await harness.ask_json(by, "POST", begin.path, headers=begin.headers)
+        file_ref = answer["resumable_upload"]["file_ref"]
+        content = b"abc" if headers else None
+        path = f"{UPLOADS}/{file_ref}"
+        return RoleRequest(path, content=content, headers=TUS | headers, names=(VAULT, file_ref))
+
+    return build
+
+
+OWN_UPLOAD: Final = {
+    **_of(reader=403, other=404, ingester=OK, admin=403, narrowed=404),
+    "owner": 404,
+}
+"""Of the principal that the roles writer and ingester are."""
+APPENDS: Final = {"Upload-Offset": "0", "Content-Type": "application/offset+octet-stream"}
+
 SEARCH: Final = {"containers": ["{vault}"], "query": SECRET, "top_k": 3}
 ADD: Final = {"container_id": "{vault}", "file_ref": "{upload_id}"}
 LISTING: Final = {"root": "folder", "files": [], "delete_vanished": True}
@@ -293,6 +323,19 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         LISTS, plain("/v1/saved-searches/999999999"), (404,)
     ),
     ("POST", "/v1/containers/{container_id}/uploads"): Row(WRITE, _upload, (201,)),
+    ("OPTIONS", "/v1/containers/{container_id}/resumable-uploads"): Row(
+        WRITE, plain(UPLOADS), (204,)
+    ),
+    ("POST", "/v1/containers/{container_id}/resumable-uploads"): Row(WRITE, _begin_upload, (201,)),
+    ("GET", "/v1/containers/{container_id}/resumable-uploads/{upload_id}"): Row(
+        OWN_UPLOAD, _begun()
+    ),
+    ("PATCH", "/v1/containers/{container_id}/resumable-uploads/{upload_id}"): Row(
+        OWN_UPLOAD, _begun(**APPENDS), (204,)
+    ),
+    ("DELETE", "/v1/containers/{container_id}/resumable-uploads/{upload_id}"): Row(
+        OWN_UPLOAD, _begun(), (204,)
+    ),
     ("POST", "/v1/containers/add"): Row(WRITE, plain("/v1/containers/add", body=ADD), (202,)),
     ("POST", "/v1/containers/{container_id}/listing"): Row(
         WRITE, plain(f"{CONTAINER}/listing", body=LISTING)

@@ -54,6 +54,18 @@ CALLS: Final[dict[str, Call]] = {
         "art", ContainerState.READONLY
     ),
     "POST /v1/containers/{container_id}/uploads": lambda c, file: c.upload("art", file),
+    "POST /v1/containers/{container_id}/resumable-uploads": lambda c, _: c.create_resumable_upload(
+        "art", "a.pdf", 9
+    ),
+    "GET /v1/containers/{container_id}/resumable-uploads/{upload_id}": lambda c, _: (
+        c.resumable_upload("art", str(DOC))
+    ),
+    "PATCH /v1/containers/{container_id}/resumable-uploads/{upload_id}": lambda c, file: (
+        c.append_to_upload("art", str(DOC), file, start=0, length=4)
+    ),
+    "DELETE /v1/containers/{container_id}/resumable-uploads/{upload_id}": lambda c, _: (
+        c.delete_resumable_upload("art", str(DOC))
+    ),
     "POST /v1/containers/add": lambda c, _: c.add("art", file_ref="x"),
     "POST /v1/containers/{container_id}/listing": lambda c, _: c.listing("art", "root", []),
     "GET /v1/containers/{container_id}/sources": lambda c, _: c.sources("art"),

@@ -21,6 +21,7 @@ from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_da
 from latent_client.jobs import JobCalls
 from latent_client.processing import ProcessingCalls
 from latent_client.questions import QuestionCalls
+from latent_client.resumable import PART_BYTES, ResumableUploadCalls, size_of
 from latent_client.retry import OnRetry
 from latent_client.searches import SearchCalls
 from latent_client.sources import SourceCalls
@@ -76,6 +77,7 @@ class AsyncClient(
     ProcessingCalls,
     QuestionCalls,
     UnderstandingCalls,
+    ResumableUploadCalls,
     SearchCalls,
     SourceCalls,
     TransferCalls,
@@ -151,7 +153,10 @@ class AsyncClient(
         filename: str | None = None,
         mime: str = UNKNOWN_MIME,
     ) -> UploadView:
-        """Stream the bytes of ``file`` to the gateway."""
+        """Send the bytes of ``file`` to the gateway: over 8 MB in parts, which survives a lost connection."""
+        if await size_of(file) > PART_BYTES:
+            named = mime if mime != UNKNOWN_MIME else None
+            return await self.upload_in_parts(container_id, file, filename=filename, mime=named)
         answer = await self._transport.ask(
             UploadAnswer,
             "POST",

@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -35,11 +35,26 @@ async def read_blocks(
         source.close()
 
 
-class _Source:
-    """A file that threads read. After ``close``, no thread opens it again."""
+async def read_part(file: Path, start: int, length: int) -> AsyncGenerator[bytes]:
+    """``length`` bytes of ``file`` from ``start`` on. Raises ``Invalid`` if there are fewer."""
+    source, left = _Source(file, start), length
+    try:
+        while left:
+            block = (await asyncio.to_thread(source.read))[:left]
+            if not block:
+                raise Invalid(f"{file} became shorter while it was read; send it again")
+            yield block
+            left -= len(block)
+    finally:
+        source.close()
 
-    def __init__(self, file: Path) -> None:
+
+class _Source:
+    """A file that threads read, from ``start`` on. After ``close``, no thread opens it again."""
+
+    def __init__(self, file: Path, start: int = 0) -> None:
         self._file = file
+        self._start = start
         self._opened: BinaryIO | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -51,6 +66,8 @@ class _Source:
             try:
                 if self._opened is None:
                     self._opened = _open(self._file)
+                    if self._start:
+                        self._opened.seek(self._start)
                 return self._opened.read(BLOCK)
             except OSError as exc:
                 raise unreadable(self._file, exc) from exc

@@ -7,7 +7,7 @@ import logging
 from random import uniform
 from typing import Final
 
-from latent_core.db import model_answers, placement, uploads
+from latent_core.db import model_answers, placement, resumable_uploads, uploads
 from latent_core.db.documents import duplicates, image_texts
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
@@ -39,8 +39,8 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, unused
-    answers of language models, and containers that have outgrown a shared collection."""
+    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, uploads that
+    were not continued, unused answers of language models, and containers that have outgrown a shared collection."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
@@ -48,6 +48,7 @@ async def look(settings: Settings, stack: Stack) -> None:
     async with stack.db.transaction() as conn:
         await image_texts.forget(conn)
         await uploads.forget_usage(conn)
+        await resumable_uploads.expire(conn)
         await model_answers.forget(conn)
         for container_id in await duplicates.with_backlog(conn):
             await enqueue_dedup_pending(conn, container_id, principal=PRINCIPAL)

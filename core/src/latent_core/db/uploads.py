@@ -22,14 +22,20 @@ class Upload:
 
 
 INSERT: Final = """
-INSERT INTO uploads (container_id, sha256, filename, mime, bytes, principal, bucket)
-VALUES (%(container_id)s, %(sha256)s, %(filename)s, %(mime)s, %(bytes)s, %(principal)s, %(bucket)s)
+INSERT INTO uploads (id, container_id, sha256, filename, mime, bytes, principal, bucket)
+VALUES (coalesce(%(id)s::uuid, gen_random_uuid()), %(container_id)s, %(sha256)s, %(filename)s, %(mime)s, %(bytes)s,
+        %(principal)s, %(bucket)s)
 RETURNING id, container_id, sha256, filename, mime, bytes, bucket
 """
 
 SELECT: Final = """
 SELECT id, container_id, sha256, filename, mime, bytes, bucket FROM uploads
 WHERE id = %(id)s AND container_id = %(container_id)s FOR SHARE
+"""
+
+OWN: Final = """
+SELECT id, container_id, sha256, filename, mime, bytes, bucket FROM uploads
+WHERE id = %(id)s AND container_id = %(container_id)s AND principal = %(principal)s
 """
 
 AMONG: Final = """
@@ -48,11 +54,13 @@ async def insert(
     size: int,
     principal: str,
     bucket: str = "",
+    upload_id: UUID | None = None,
 ) -> Upload:
-    """Record an upload whose bytes are stored."""
+    """Record an upload whose bytes are stored, under ``upload_id`` if it has one already."""
     cursor = await conn.execute(
         INSERT,
         {
+            "id": upload_id,
             "container_id": container_id,
             "sha256": sha256,
             "filename": filename,
@@ -73,6 +81,15 @@ async def get(conn: Connection, container_id: str, upload_id: UUID) -> Upload | 
     row = await (
         await conn.execute(SELECT, {"id": upload_id, "container_id": container_id})
     ).fetchone()
+    return Upload(**row) if row else None
+
+
+async def own(
+    conn: Connection, container_id: str, upload_id: UUID, principal: str
+) -> Upload | None:
+    """An upload that this principal sent to this container."""
+    values = {"id": upload_id, "container_id": container_id, "principal": principal}
+    row = await (await conn.execute(OWN, values)).fetchone()
     return Upload(**row) if row else None
 
 

@@ -214,6 +214,26 @@ class UploadAnswer(Envelope):
     upload: UploadView
 
 
+class ResumableUploadView(BaseModel):
+    """How far a resumable upload is. Sizes in bytes."""
+
+    file_ref: str
+    """Its id, and of the upload that it becomes."""
+    filename: str
+    mime: str
+    length: int
+    received: int
+    """Stored durably: continue here."""
+    expires_at: datetime | None
+    """When it is deleted unless it is continued; None: it is complete."""
+    upload: UploadView | None
+    """The upload, once it is complete."""
+
+
+class ResumableUploadAnswer(Envelope):
+    resumable_upload: ResumableUploadView
+
+
 class ListedFile(RequestBody):
     path: Annotated[str, Field(min_length=1, max_length=MAX_PATH)]
     """Relative to the root, with ``/``."""

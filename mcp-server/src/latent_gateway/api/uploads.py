@@ -82,14 +82,17 @@ async def upload(
             object_=f"{stored.id} {name}",
             request_id=request_id,
         )
-    view = UploadView(
+    return json_answer(UploadAnswer(upload=view_of(stored)), request_id, status=201)
+
+
+def view_of(stored: uploads.Upload) -> UploadView:
+    return UploadView(
         file_ref=str(stored.id),
-        filename=name,
+        filename=stored.filename,
         mime=stored.mime,
         bytes=stored.bytes,
         sha256=stored.sha256,
     )
-    return json_answer(UploadAnswer(upload=view), request_id, status=201)
 
 
 def safe_filename(filename: str) -> str:
@@ -149,7 +152,7 @@ async def _write(
     request: Request, file: IO[bytes], limit: int, setting: str, meter: Meter
 ) -> tuple[Sha256, int]:
     digest, size = hashlib.sha256(), 0
-    async for piece in _pieces(request.stream()):
+    async for piece in body_pieces(request.stream()):
         size += len(piece)
         meter.took(len(piece))
         if size > limit:
@@ -158,15 +161,16 @@ async def _write(
         try:
             await asyncio.to_thread(file.write, piece)
         except OSError as exc:
-            raise _disk_trouble(exc) from exc
+            raise disk_trouble(exc) from exc
     try:
         await asyncio.to_thread(file.flush)
     except OSError as exc:
-        raise _disk_trouble(exc) from exc
+        raise disk_trouble(exc) from exc
     return Sha256(digest.hexdigest()), size
 
 
-async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def body_pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The body as it arrives; ``TimedOut`` after a minute without data, ``Invalid`` when the sender disconnects."""
     while True:
         try:
             async with asyncio.timeout(SECONDS_BETWEEN_PIECES):
@@ -180,7 +184,7 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-def _disk_trouble(exc: OSError) -> OutOfSpace:
+def disk_trouble(exc: OSError) -> OutOfSpace:
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutOfSpace(
             "the disk is full: free space in the data directory, then send the upload again"

@@ -41,7 +41,9 @@ OPEN: Final = re.compile(
 """Paths without a token. The signature of a link is its permission. Agents look below ``.well-known`` for a login:
 it must be a 404, because a 401 would make them search on. The console has its own session."""
 SEARCH: Final = re.compile(r"/v1/(containers/search|search|doc_search)")
-UPLOAD: Final = re.compile(r"/(?:v1|console)/containers/[^/]+/uploads|/v1/imports")
+UPLOAD: Final = re.compile(
+    r"/(?:v1|console)/containers/[^/]+/(?:uploads|resumable-uploads(?:/[^/]+)?)|/v1/imports"
+)
 LISTING: Final = re.compile(r"/v1/containers/[^/]+/listing")
 
 Check = Callable[[str | None, str], Awaitable[Principal]]
@@ -123,7 +125,7 @@ async def _bounded(scope: Scope, headers: Headers, receive: Receive) -> Receive 
 
 def streamed(scope: Scope) -> bool:
     """Whether the route reads and counts the body itself: it may be larger than memory."""
-    return scope["method"] == "POST" and UPLOAD.fullmatch(scope["path"]) is not None
+    return scope["method"] in ("POST", "PATCH") and UPLOAD.fullmatch(scope["path"]) is not None
 
 
 def _has_body(headers: Headers) -> bool:

@@ -63,6 +63,7 @@ SELECT b.sha256 FROM blobs b
 WHERE b.bucket = %(bucket)s AND b.touched_at < now() - make_interval(secs => %(older)s)
   AND NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = b.bucket AND r.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = b.bucket AND u.sha256 = b.sha256)
+  AND NOT EXISTS (SELECT 1 FROM upload_parts p WHERE p.bucket = b.bucket AND p.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = b.bucket AND a.sha256 = b.sha256)
   AND NOT EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
                   WHERE d.accepted_sha256 = b.sha256 AND c.bucket = b.bucket
@@ -84,6 +85,7 @@ FOR UPDATE
 STILL_UNREFERENCED: Final = """
 SELECT NOT EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = %(bucket)s AND r.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = %(bucket)s AND u.sha256 = %(sha256)s)
+   AND NOT EXISTS (SELECT 1 FROM upload_parts p WHERE p.bucket = %(bucket)s AND p.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.bucket = %(bucket)s AND a.sha256 = %(sha256)s)
    AND NOT EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
                    WHERE d.accepted_sha256 = %(sha256)s AND c.bucket = %(bucket)s

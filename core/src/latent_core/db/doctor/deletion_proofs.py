@@ -55,6 +55,7 @@ SHARED: Final = """
 SELECT count(*) AS shared FROM unnest(%(buckets)s::text[], %(hashes)s::text[]) AS given (bucket, sha256)
 WHERE EXISTS (SELECT 1 FROM blob_refs r WHERE r.bucket = given.bucket AND r.sha256 = given.sha256)
    OR EXISTS (SELECT 1 FROM uploads u WHERE u.bucket = given.bucket AND u.sha256 = given.sha256)
+   OR EXISTS (SELECT 1 FROM upload_parts p WHERE p.bucket = given.bucket AND p.sha256 = given.sha256)
    OR EXISTS (SELECT 1 FROM documents d JOIN containers c ON c.id = d.container_id
               WHERE d.accepted_sha256 = given.sha256 AND c.bucket = given.bucket
                 AND (d.deleted_at IS NULL OR d.restorable_until > now()))
