@@ -260,7 +260,7 @@ def _begun(by: str = "writer", **headers: str) -> Build:
         file_ref = answer["resumable_upload"]["file_ref"]
         content = b"abc" if headers else None
         path = f"{UPLOADS}/{file_ref}"
-        return RoleRequest(path, content=content, headers=TUS | headers, names=(VAULT, file_ref))
+        return RoleRequest(path, content=content, headers=TUS | headers, names=(file_ref,))
 
     return build
 

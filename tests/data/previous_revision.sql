@@ -1,4 +1,4 @@
--- Revision 0006_embedder_references, written by scripts/dump_revision.py.
+-- Revision 0009_saved_searches, written by scripts/dump_revision.py.
 SET check_function_bodies = false;
 CREATE FUNCTION public.queue_end(for_priority integer, for_container text) RETURNS bigint
     LANGUAGE sql STABLE
@@ -515,6 +515,21 @@ WITH (autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.
 ALTER TABLE ONLY public.postings ALTER COLUMN chunk_nos SET STORAGE EXTERNAL;
 ALTER TABLE ONLY public.postings ALTER COLUMN tfs SET STORAGE EXTERNAL;
 ALTER TABLE ONLY public.postings ALTER COLUMN lens SET STORAGE EXTERNAL;
+CREATE TABLE public.saved_searches (
+    id bigint NOT NULL,
+    principal text NOT NULL,
+    name text NOT NULL,
+    request jsonb NOT NULL,
+    saved_at timestamp with time zone DEFAULT now() NOT NULL
+);
+ALTER TABLE public.saved_searches ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.saved_searches_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
 CREATE TABLE public.schedules (
     container_id text NOT NULL,
     task text NOT NULL,
@@ -642,39 +657,39 @@ CREATE TABLE public.uploads (
     bucket text DEFAULT ''::text NOT NULL
 );
 INSERT INTO public.alembic_version (version_num) VALUES
-	('0006_embedder_references');
+	('0009_saved_searches');
 INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at, bucket) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-25 22:20:17.970178+00', NULL, '');
+	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-25 22:39:24.870541+00', NULL, '');
 INSERT INTO public.audit (id, at, principal, action, container_id, object, request_id) OVERRIDING SYSTEM VALUE VALUES
-	(1, '2026-11-25 22:20:17.970178+00', 'local:you', 'container.create', 'museum', NULL, NULL);
+	(1, '2026-11-25 22:39:24.870541+00', 'local:you', 'container.create', 'museum', NULL, NULL);
 INSERT INTO public.blob_refs (doc_id, generation, role, part, sha256, mime, filename, bucket) VALUES
 	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 'original', 0, 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'text/markdown', 'lamp.md', '');
 INSERT INTO public.blobs (sha256, bytes, state, touched_at, bucket) VALUES
-	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-25 22:20:17.970178+00', ''),
-	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-25 22:20:17.970178+00', '');
+	('bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, 'present', '2026-11-25 22:39:24.870541+00', ''),
+	('cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'present', '2026-11-25 22:39:24.870541+00', '');
 INSERT INTO public.chunk_no_counters (container_id, next_chunk_no) VALUES
 	('museum', 3);
 INSERT INTO public.chunks (doc_id, generation, "position", id, container_id, chunk_no, modality, source_type, block_type, text, embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group, offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, created_at, generated) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:20:17.970178+00', NULL),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:20:17.970178+00', NULL),
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:20:17.970178+00', NULL);
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 0, '56133825-4bf9-5e05-a7dd-cb741717cc95', 'museum', 0, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 0, 25, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:39:24.870541+00', NULL),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 1, '8b1caa97-4107-5713-9b69-f895d850c360', 'museum', 1, 'text', 'markdown', 'paragraph', 'Café, smørrebrød, 日本語.', 'Café, smørrebrød, 日本語.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 1, 26, '9af3fad05fc56d25d9b3cb0aad85382c6a9d0c45bc8935bedc44d530d6df4b6e', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:39:24.870541+00', NULL),
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 1, 2, 'd87a96b7-c906-51a9-bfdb-9c7ddb743e65', 'museum', 2, 'text', 'markdown', 'paragraph', 'The lamp burns colza oil.', 'The lamp burns colza oil.', NULL, NULL, NULL, NULL, '{Lamp}', NULL, NULL, NULL, NULL, 2, 27, '3d86cc7ad2c26e0d76bf5d12e19f78d9977195e04503695e27265cc044f30742', 7, 1, '''lamp'':1', 5, '{"handler": "markdown", "handler_version": "1"}', '{}', '2026-11-25 22:39:24.870541+00', NULL);
 INSERT INTO public.container_languages (container_id, language) VALUES
 	('museum', 'english');
 INSERT INTO public.containers (id, manifest, etag, state, live_space, created_at, updated_at, deleted_at, bucket) VALUES
-	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-25 22:20:17.970178+00', '2026-11-25 22:20:17.970178+00', NULL, '');
+	('museum', '{"id": "museum", "name": "Museum", "backup": {"cron": "0 3 * * *", "keep": 3}}', 'e1', 'active', 2, '2026-11-25 22:39:24.870541+00', '2026-11-25 22:39:24.870541+00', NULL, '');
 INSERT INTO public.documents (id, container_id, uri, mime, source_type, title, sha256, bytes, meta, external_id, parent_id, live_generation, next_generation, floor_generation, live_chunks, fingerprint, language, source_modified_at, source_mtime_ns, first_fetched_at, fetched_at, created_at, updated_at, deleted_at, request, floor_request, validators, recipe, given_meta, origin, written_by, token_name, written_at, session, version, accepted_sha256, superseded_by, superseded_request, superseded_at, expires_at, restorable_until) VALUES
-	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-25 22:20:17.970178+00', '2026-11-25 22:20:17.970178+00', '2026-11-25 22:20:17.970178+00', '2026-11-25 22:20:17.970178+00', NULL, 0, 0, NULL, NULL, NULL, 'file', NULL, NULL, '2026-11-25 22:20:17.970178+00', NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL);
+	('1796f15b-05db-54e8-8092-f3e94ca2707f', 'museum', 'file:///museum/lamp.md', 'text/markdown', 'markdown', 'Lamp', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 54, '{"room": "Nørrebro", "year": 1887}', NULL, NULL, 1, 2, 1, 3, 'f', 'english', NULL, 1700000000123456789, '2026-11-25 22:39:24.870541+00', '2026-11-25 22:39:24.870541+00', '2026-11-25 22:39:24.870541+00', '2026-11-25 22:39:24.870541+00', NULL, 0, 0, NULL, NULL, NULL, 'file', NULL, NULL, '2026-11-25 22:39:24.870541+00', NULL, 1, NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.duplicates (container_id, chunk_no, signature, original) VALUES
 	('museum', 0, '\x00', NULL),
 	('museum', 2, '\x00', 0);
 INSERT INTO public.embedding_cache (content_hash, space, vector, used_at) VALUES
-	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-25 22:20:17.970178+00');
+	('aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', 'local:v2', '\x00ff', '2026-11-25 22:39:24.870541+00');
 INSERT INTO public.job_events (id, job_id, at, event, details) OVERRIDING SYSTEM VALUE VALUES
-	(1, 1, '2026-11-25 22:20:18.064245+00', 'queued', '{}'),
-	(2, 2, '2026-11-25 22:20:18.064463+00', 'queued', '{}');
+	(1, 1, '2026-11-25 22:39:24.995561+00', 'queued', '{}'),
+	(2, 2, '2026-11-25 22:39:24.995764+00', 'queued', '{}');
 INSERT INTO public.jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, state, waits_for, priority, rank, run_at, paused_since, attempts, max_attempts, claim_id, lease_owner, lease_expires, cancel_requested, progress_done, progress_total, progress_note, cause, warnings, principal, created_at, started_at, finished_at, result) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-25 22:20:17.970178+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-25 22:20:17.970178+00', NULL, '2026-11-25 22:20:17.970178+00', NULL),
-	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-25 22:20:17.970178+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-25 22:20:17.970178+00', NULL, NULL, NULL);
+	(1, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'done', NULL, 0, 0, '2026-11-25 22:39:24.870541+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-25 22:39:24.870541+00', NULL, '2026-11-25 22:39:24.870541+00', NULL),
+	(2, 'ingest', 'museum', '1796f15b-05db-54e8-8092-f3e94ca2707f', NULL, NULL, '{"filename": "lamp.md"}', 'queued', NULL, 0, 0, '2026-11-25 22:39:24.870541+00', NULL, 0, 5, NULL, NULL, NULL, false, 0, NULL, NULL, NULL, '[]', 'local:you', '2026-11-25 22:39:24.870541+00', NULL, NULL, NULL);
 INSERT INTO public.keyword_stats (container_id, live_chunks, live_length, unmerged_writes, unmerged_rows, dead_chunks, languages) VALUES
 	('museum', 3, 13, 0, 0, 0, '{}');
 INSERT INTO public.pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual) VALUES
@@ -688,14 +703,14 @@ INSERT INTO public.signatures (container_id, chunk_no, bits) VALUES
 	('museum', 1, B'1111111111111111111111111111111111111111111111111111111111111111'),
 	('museum', 2, B'1111111111111111111111111111111111111111111111111111111111111111');
 INSERT INTO public.spaces (id, container_id, embedder, version, dims, state, created_at, collection_id, adapter_id, embedder_dims, retired_at, keep_until, shared) OVERRIDING SYSTEM VALUE VALUES
-	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-25 22:20:17.970178+00', NULL, NULL, NULL, NULL, NULL, NULL),
-	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-25 22:20:17.970178+00', NULL, NULL, NULL, NULL, NULL, NULL);
+	(1, 'museum', 'local', 'v1', 384, 'retired', '2026-11-25 22:39:24.870541+00', NULL, NULL, NULL, NULL, NULL, NULL),
+	(2, 'museum', 'local', 'v2', 384, 'live', '2026-11-25 22:39:24.870541+00', NULL, NULL, NULL, NULL, NULL, NULL);
 INSERT INTO public.tokens (id, sha256, principal, name, scopes, containers, created_by, created_at, expires_at, last_used_at, revoked_at, needs_role) OVERRIDING SYSTEM VALUE VALUES
-	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-25 22:20:17.970178+00', NULL, NULL, NULL, false);
+	(1, '\xdddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd', 'guide', 'reader', '{read}', NULL, 'local:you', '2026-11-25 22:39:24.870541+00', NULL, NULL, NULL, false);
 INSERT INTO public.unmerged_postings (container_id, term, block, chunk_nos, tfs, lens) VALUES
 	('museum', 'café', 2, '\x01000000', '\x01', '\x0300');
 INSERT INTO public.uploads (id, container_id, sha256, filename, mime, bytes, principal, created_at, bucket) VALUES
-	('fae6c24f-0ce4-4059-a22d-e40e2f0c90cd', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-25 22:20:17.970178+00', '');
+	('70741bf0-6039-46d1-b6a4-59e3e106b66c', 'museum', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb', 'lamp.md', 'text/markdown', 54, 'local:you', '2026-11-25 22:39:24.870541+00', '');
 SELECT pg_catalog.setval('public.archives_id_seq', 1, true);
 SELECT pg_catalog.setval('public.audit_id_seq', 1, true);
 SELECT pg_catalog.setval('public.claim_ids', 1, false);
@@ -705,6 +720,7 @@ SELECT pg_catalog.setval('public.eval_runs_id_seq', 1, false);
 SELECT pg_catalog.setval('public.job_events_id_seq', 2, true);
 SELECT pg_catalog.setval('public.jobs_id_seq', 2, true);
 SELECT pg_catalog.setval('public.posting_blocks', 1, false);
+SELECT pg_catalog.setval('public.saved_searches_id_seq', 1, false);
 SELECT pg_catalog.setval('public.spaces_id_seq', 2, true);
 SELECT pg_catalog.setval('public.tokens_id_seq', 1, true);
 ALTER TABLE ONLY public.alembic_version
@@ -773,6 +789,10 @@ ALTER TABLE ONLY public.point_counts
     ADD CONSTRAINT point_counts_pkey PRIMARY KEY (container_id, chunk_no, collection_id);
 ALTER TABLE ONLY public.postings
     ADD CONSTRAINT postings_pkey PRIMARY KEY (container_id, term, block);
+ALTER TABLE ONLY public.saved_searches
+    ADD CONSTRAINT saved_searches_pkey PRIMARY KEY (id);
+ALTER TABLE ONLY public.saved_searches
+    ADD CONSTRAINT saved_searches_principal_name_key UNIQUE (principal, name);
 ALTER TABLE ONLY public.schedules
     ADD CONSTRAINT schedules_pkey PRIMARY KEY (container_id, task);
 ALTER TABLE ONLY public.secrets

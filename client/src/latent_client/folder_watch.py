@@ -23,9 +23,10 @@ from pydantic import BaseModel
 from latent_client.client import AsyncClient
 from latent_client.folder import FolderReport, OnFolder, SyncConsent, sync_folder
 from latent_client.folder_changes import limit_reason, notified, polled, polling_reason
-from latent_client.ignore import RULE_FILES, Tree
+from latent_client.ignore import Tree
 from latent_client.waiting import HOUR
 from latent_core.domain.errors import Invalid, LatentError
+from latent_core.domain.ignore import RULE_FILES
 from latent_core.domain.job import JobState, JobView
 
 T = TypeVar("T")

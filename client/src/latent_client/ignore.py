@@ -17,128 +17,12 @@ from pathspec import GitIgnoreSpec
 
 from latent_client.files import is_text, unreadable
 from latent_core.domain.errors import Invalid
+from latent_core.domain.ignore import DEFAULTS, GIT, GITIGNORE, IGNORE_FILE, NEVER
 from latent_core.domain.unread import unread_type
 
-IGNORE_FILE: Final = ".latentignore"
-GITIGNORE: Final = ".gitignore"
-GIT: Final = ".git"
-RULE_FILES: Final = frozenset({IGNORE_FILE, GITIGNORE})
 GIT_SECONDS: Final = 5.0
 MAX_IGNORE_BYTES: Final = 1024 * 1024
 _GROUP_NAME: Final = re.compile(r"\(\?P<\w+>")
-
-NEVER: Final = frozenset({*RULE_FILES, GIT, ".hg", ".svn"})
-"""Names that are always ignored."""
-
-DEFAULTS: Final = """
-.DS_Store
-Thumbs.db
-desktop.ini
-*~
-~$*
-.~lock.*#
-*.swp
-*.tmp
-*.bak
-*.log
-
-.worktrees/
-.claude/worktrees/
-.idea/
-.vscode/
-.cache/
-.latent/
-.venv/
-venv/
-.tox/
-.nox/
-*.egg-info/
-__pycache__/
-.mypy_cache/
-.ruff_cache/
-.pytest_cache/
-.hypothesis/
-.ipynb_checkpoints/
-htmlcov/
-node_modules/
-bower_components/
-jspm_packages/
-.next/
-.nuxt/
-.svelte-kit/
-.parcel-cache/
-.turbo/
-.angular/
-.gradle/
-.terraform/
-.dart_tool/
-.bundle/
-.eggs/
-__pypackages__/
-site-packages/
-vendor/
-third_party/
-Pods/
-Carthage/
-DerivedData/
-build/
-dist/
-out/
-target/
-coverage/
-.nyc_output/
-cmake-build-*/
-_build/
-
-*.lock
-package-lock.json
-*.min.js
-*.min.css
-*.map
-*.d.ts
-*.d.mts
-*.d.cts
-*.tsbuildinfo
-
-.env
-.env.*
-!.env.example
-.netrc
-.npmrc
-.pypirc
-id_rsa*
-id_ed25519*
-*.pem
-*.key
-*.p12
-*.pfx
-
-*.exe
-*.dll
-*.so
-*.so.*
-*.dylib
-*.a
-*.o
-*.obj
-*.lib
-*.class
-*.pyc
-*.pyo
-*.pyd
-*.wasm
-*.bin
-
-*.ico
-*.svg
-*.ttf
-*.otf
-*.woff
-*.woff2
-*.eot
-"""
-"""Caches, build output, third-party code, other work trees, secrets, programs. ``!pattern`` in a ``.latentignore``
-includes files again, also of a type that no parser reads (``latent_core.domain.unread``)."""
 
 
 class Judgement(Enum):

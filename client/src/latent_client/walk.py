@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from latent_client.files import is_text, unreadable
-from latent_client.ignore import GIT, IgnoreRules, Judgement, rules_of
+from latent_client.ignore import IgnoreRules, Judgement, rules_of
 from latent_core.domain.errors import Invalid
+from latent_core.domain.ignore import GIT
 from latent_core.domain.unread import KEYNOTE, unread_type
 
 MAX_FILES: Final = 200_000

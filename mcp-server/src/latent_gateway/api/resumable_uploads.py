@@ -36,16 +36,16 @@ _BYTES: Final = {
 }
 
 
-def _header(name: str) -> dict[str, object]:
-    return {"name": name, "in": "header", "required": True, "schema": {"type": "string"}}
+def _header(name: str, **schema: object) -> dict[str, object]:
+    return {"name": name, "in": "header", "required": True, "schema": {"type": "string", **schema}}
 
 
-_VERSION: Final = _header("Tus-Resumable")
-_BEGINS: Final = {
-    "requestBody": _BYTES,
-    "parameters": [_VERSION, _header("Upload-Length"), _header("Upload-Metadata")],
-}
-_APPENDS: Final = {"requestBody": _BYTES, "parameters": [_VERSION, _header("Upload-Offset")]}
+_VERSION: Final = _header("Tus-Resumable", const=tus.VERSION)
+_LENGTH: Final = _header("Upload-Length", pattern=tus.DIGITS.pattern)
+_OFFSET: Final = _header("Upload-Offset", pattern=tus.DIGITS.pattern)
+_METADATA: Final = _header("Upload-Metadata", maxLength=tus.MAX_METADATA_CHARS)
+_BEGINS: Final = {"requestBody": _BYTES, "parameters": [_VERSION, _LENGTH, _METADATA]}
+_APPENDS: Final = {"requestBody": _BYTES, "parameters": [_VERSION, _OFFSET]}
 
 
 @router.options(UPLOADS, status_code=204, include_in_schema=False)

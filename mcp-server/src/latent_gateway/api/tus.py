@@ -26,7 +26,7 @@ VERSION: Final = "1.0.0"
 EXTENSIONS: Final = "creation,creation-with-upload,expiration,termination"
 OFFSET_STREAM: Final = "application/offset+octet-stream"
 SHA256: Final = re.compile("[0-9a-f]{64}")
-DIGITS: Final = re.compile("[0-9]{1,18}")
+DIGITS: Final = re.compile("^[0-9]{1,18}$")
 MAX_METADATA_CHARS: Final = 8192
 METADATA: Final = ("filename", "filetype", "sha256")
 
