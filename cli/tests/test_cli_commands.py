@@ -693,7 +693,10 @@ def test_console_prints_a_fresh_link_alone_on_stdout(latent: Latent, gateway: Fa
         (("ingest", "notes"), "'--container' / '-c'; see `latent ingest --help`"),
         (("export", "notes", "--out", "x"), "see `latent export --help`"),
         (("restore",), "Missing command, one of all; see `latent restore --help`"),
-        (("jobs",), "one of list, show, watch, cancel, requeue; see `latent jobs --help`"),
+        (
+            ("jobs",),
+            "one of list, groups, queue, show, watch, cancel, requeue; see `latent jobs --help`",
+        ),
     ],
 )
 def test_a_call_that_lacks_something_names_it_and_the_help_of_its_command(

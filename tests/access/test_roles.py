@@ -168,6 +168,17 @@ async def _cancel(harness: GatewayHarness) -> RoleRequest:
     return RoleRequest(f"/v1/jobs/{added['job_id']}/cancel", names=(str(added["job_id"]),))
 
 
+async def _group(harness: GatewayHarness) -> RoleRequest:
+    """The group of a job of the vault, with an id that is told from other parts of a path."""
+    lift = "SELECT setval(name, greatest(70000, nextval(name))) FROM pg_get_serial_sequence('job_batches', 'id') AS name"
+    await sql(harness.stack.db, lift)
+    added = await harness.add(VAULT, f"grouped-{harness.number()}.md", b"never made")
+    rows = await sql(
+        harness.stack.db, "SELECT batch_id FROM jobs WHERE id = %(id)s", id=int(added["job_id"])
+    )
+    return RoleRequest(f"/v1/job-groups/{rows[0]['batch_id']}", names=(str(rows[0]["batch_id"]),))
+
+
 async def _requeue(harness: GatewayHarness) -> RoleRequest:
     target = await _cancel(harness)
     await harness.ask_json("owner", "POST", target.path)
@@ -395,6 +406,8 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/backups/{backup_id}/verify"): Row(FILES, _backup("/verify"), (202,)),
     ("POST", "/v1/backups/{backup_id}/restore"): Row(FILES, _backup("/restore", {}), (202,)),
     ("GET", "/v1/jobs"): Row(JOBS, plain("/v1/jobs")),
+    ("GET", "/v1/job-groups"): Row(JOBS, plain("/v1/job-groups")),
+    ("GET", "/v1/job-groups/{group_id}"): Row(ITS_JOBS, _group),
     ("GET", "/v1/jobs/{job_id}"): Row(ITS_JOBS, plain("/v1/jobs/{job_id}", names="job_id")),
     ("GET", "/v1/jobs/{job_id}/events"): Row(
         ITS_JOBS, plain("/v1/jobs/{job_id}/events", names="job_id")
@@ -403,6 +416,12 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs/{job_id}/requeue"): Row(STEER, _requeue, (202,)),
     ("POST", "/v1/requeue"): Row(
         WRITE, plain("/v1/requeue", body={"container_id": "{vault}"}), (202,)
+    ),
+    ("GET", "/v1/admin/status"): Row(OPERATOR, plain("/v1/admin/status")),
+    ("GET", "/v1/admin/settings"): Row(OPERATOR, plain("/v1/admin/settings")),
+    ("GET", "/v1/admin/providers"): Row(OPERATOR, plain("/v1/admin/providers")),
+    ("POST", "/v1/admin/model-test"): Row(
+        OPERATOR, plain("/v1/admin/model-test", body={"model": "nothing/here"}), (400,)
     ),
     ("GET", "/v1/models"): Row(OWNER, plain("/v1/models")),
     ("GET", "/v1/admin/installation"): Row(OWNER, plain("/v1/admin/installation")),

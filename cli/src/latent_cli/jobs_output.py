@@ -9,11 +9,19 @@ import typer
 from rich.console import Console
 
 from latent_cli.exits import FAILED, FOUND
-from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, table
+from latent_cli.output import amount, answers, brief, emit, moment, notes, safe, size, table
 from latent_cli.progress import JobsBar, ProgressBars
 from latent_cli.session import ask
-from latent_core.domain.job import JobEmbedding, JobLanguageModels, JobState, JobView
+from latent_core.domain.job import (
+    JobCounts,
+    JobEmbedding,
+    JobGroup,
+    JobLanguageModels,
+    JobState,
+    JobView,
+)
 from latent_core.domain.pdf_status import Action, SelectedDocument
+from latent_core.wire.operations import StatusAnswer
 
 WAIT_SECONDS = 6 * 3600.0
 NAMED_DOCUMENTS = 3
@@ -179,3 +187,58 @@ def _row(job: JobView) -> tuple[object, ...]:
         moment(job.created_at),
         brief(job.cause.message) if job.cause else "",
     )
+
+
+def show_groups(console: Console, groups: Sequence[JobGroup]) -> None:
+    """A table of groups, and the causes of those that failed."""
+    columns = ("GROUP", "KIND", "CONTAINER", "STATE", "JOBS", "FOLLOWING", "BY", "CREATED")
+    console.print(
+        table(
+            columns,
+            (
+                (
+                    group.group_id,
+                    group.kind.value,
+                    group.container_id,
+                    group.state.value,
+                    _counted(group.jobs),
+                    _counted(group.followers),
+                    group.principal,
+                    moment(group.created_at),
+                )
+                for group in groups
+            ),
+        )
+    )
+    for group in groups:
+        if group.state is JobState.FAILED and group.cause is not None:
+            console.print(safe(f"{group.group_id}: {group.cause.message}"))
+
+
+def _counted(counts: JobCounts) -> str:
+    """`3 done, 1 failed`."""
+    return ", ".join(f"{number} {state}" for state, number in counts.model_dump().items() if number)
+
+
+def show_status(console: Console, status: StatusAnswer) -> None:
+    """Services, queue, causes, workers and disk, one per line."""
+    for service, state in status.services.items():
+        console.print(f"{service:<10} {state}")
+    if (queue := status.queue) is not None:
+        console.print(f"{'queue':<10} {_counted(queue.jobs) or 'empty'}")
+        if queue.jobs.queued:
+            console.print(
+                f"{'queued':<10} {queue.in_line} in line, {queue.for_time} wait for a time, {queue.for_key} for a job on"
+                " the same document"
+            )
+        for cause in queue.causes:
+            console.print(safe(f"{'waiting':<10} {amount(cause.jobs, 'job')}: {cause.message}"))
+    console.print(f"{'workers':<10} {status.connected_workers} connected")
+    for worker in status.workers:
+        console.print(safe(f"{'':<10} {worker.worker}: {amount(worker.running, 'job')}"))
+    disk = status.disk
+    console.print(f"{'disk':<10} {size(disk.free_bytes)} free of {size(disk.total_bytes)}")
+    if status.backups is not None and status.backups.scheduled:
+        console.print(
+            f"{'backups':<10} {status.backups.scheduled} scheduled, {status.backups.failed} failed"
+        )

@@ -73,10 +73,18 @@ class AccessCalls(ClientCalls):
         container_id: str | None = None,
         principal: str | None = None,
         action: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> AsyncIterator[AuditLine]:
-        """Changes, newest first. ``action`` is a prefix, such as ``document.``."""
+        """Changes, newest first. ``action`` is a prefix, such as ``document.``; ``until`` is exclusive."""
         async for page in self._pages(
-            AuditPage, "/v1/audit", container_id=container_id, principal=principal, action=action
+            AuditPage,
+            "/v1/audit",
+            container_id=container_id,
+            principal=principal,
+            action=action,
+            since=None if since is None else since.isoformat(),
+            until=None if until is None else until.isoformat(),
         ):
             for line in page.audit:
                 yield line

@@ -19,6 +19,7 @@ from latent_client.access import AccessCalls
 from latent_client.files import read_blocks
 from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_date
 from latent_client.jobs import JobCalls
+from latent_client.operations import OperationCalls
 from latent_client.processing import ProcessingCalls
 from latent_client.questions import QuestionCalls
 from latent_client.resumable import PART_BYTES, ResumableUploadCalls, size_of
@@ -74,6 +75,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 class AsyncClient(
     AccessCalls,
     JobCalls,
+    OperationCalls,
     ProcessingCalls,
     QuestionCalls,
     UnderstandingCalls,

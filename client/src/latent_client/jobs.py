@@ -10,8 +10,14 @@ from latent_client.streams import JobEvents, JobNews
 from latent_client.transport import ClientCalls
 from latent_client.waiting import HOUR, JobWait, OnWait
 from latent_core.domain.errors import RateLimited
-from latent_core.domain.job import JobState, JobView
-from latent_core.wire.jobs import JobAnswer, JobList, RequeueAnswer
+from latent_core.domain.job import JobGroup, JobState, JobView
+from latent_core.wire.jobs import (
+    JobAnswer,
+    JobGroupAnswer,
+    JobGroupList,
+    JobList,
+    RequeueAnswer,
+)
 
 FEW_JOBS: Final = 2
 """Up to this number, jobs are fetched one by one."""
@@ -21,15 +27,35 @@ class JobCalls(ClientCalls):
     """Calls of ``AsyncClient`` for jobs."""
 
     async def jobs(
-        self, *, container_id: str | None = None, states: Collection[JobState] = ()
+        self,
+        *,
+        container_id: str | None = None,
+        states: Collection[JobState] = (),
+        group_id: int | str | None = None,
     ) -> AsyncIterator[JobView]:
-        """Jobs, newest first, by default in all states."""
+        """Jobs, newest first, by default in all states; with ``group_id`` those of one group."""
         status = sorted(state.value for state in states) or None
+        group = None if group_id is None else str(group_id)
         async for page in self._pages(
-            JobList, "/v1/jobs", container_id=container_id, status=status
+            JobList, "/v1/jobs", container_id=container_id, status=status, group_id=group
         ):
             for job in page.jobs:
                 yield job
+
+    async def job_groups(
+        self, *, container_id: str | None = None, states: Collection[JobState] = ()
+    ) -> AsyncIterator[JobGroup]:
+        """What people requested, newest first, with the numbers of jobs; by default in all states."""
+        status = sorted(state.value for state in states) or None
+        async for page in self._pages(
+            JobGroupList, "/v1/job-groups", container_id=container_id, status=status
+        ):
+            for group in page.groups:
+                yield group
+
+    async def job_group(self, group_id: int | str) -> JobGroup:
+        answer = await self._transport.ask(JobGroupAnswer, "GET", f"/v1/job-groups/{group_id}")
+        return answer.group
 
     async def job(self, job_id: int | str) -> JobView:
         return (await self._transport.ask(JobAnswer, "GET", f"/v1/jobs/{job_id}")).job
@@ -40,13 +66,17 @@ class JobCalls(ClientCalls):
     async def requeue(self, job_id: int | str) -> JobView:
         return (await self._transport.ask(JobAnswer, "POST", f"/v1/jobs/{job_id}/requeue")).job
 
-    async def requeue_failed(self, container_id: str) -> RequeueAnswer:
-        """Requeue the failed jobs of a container, except refreshes, until the queue is full. Raises ``RateLimited`` if
+    async def requeue_failed(
+        self, container_id: str, *, group_id: int | str | None = None
+    ) -> RequeueAnswer:
+        """Requeue the failed jobs of a container, or of one group in it, except refreshes, until the queue is full. Raises ``RateLimited`` if
         the queue accepts none."""
         job_ids: list[int] = []
         left, cursor = 0, None
         while True:
-            body = {"container_id": container_id} | ({"cursor": cursor} if cursor else {})
+            body: dict[str, str | int] = {"container_id": container_id}
+            body |= {"cursor": cursor} if cursor else {}
+            body |= {"group_id": int(group_id)} if group_id is not None else {}
             try:
                 requeued = await self._transport.ask(
                     RequeueAnswer, "POST", "/v1/requeue", json=body, repeatable=True

@@ -17,6 +17,7 @@ from pydantic import (
     AfterValidator,
     AliasChoices,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     field_validator,
@@ -35,6 +36,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.retrieval import check_reranker
 from latent_core.domain.web_address import parse_origin
 from latent_core.runtime.secret_files import SecretFiles, file_variables
+from latent_core.runtime.setting_sources import SettingOrigin, SettingOrigins
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class Settings(BaseSettings):
         extra="ignore",
         populate_by_name=True,
     )
+
+    _origins: SettingOrigins = PrivateAttr(default_factory=SettingOrigins)
 
     data_dir: Path = _named("LLC_DATA_DIR", default=Path("~/.latent"))
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
@@ -360,12 +364,24 @@ class Settings(BaseSettings):
 
     @field_validator("fetch_allow", mode="before")
     @classmethod
-    def _origins(cls, value: Any) -> Any:
+    def _fetch_origins(cls, value: Any) -> Any:
         given = value.split(",") if isinstance(value, str) else value
         try:
             return tuple(parse_origin(part) for part in given if part.strip())
         except Invalid as exc:
             raise ValueError(exc.message) from exc
+
+    @override
+    def model_post_init(self, context: Any, /) -> None:
+        self._origins = SettingOrigins(type(self), self.model_fields_set)
+
+    def origin_of(self, key: str) -> SettingOrigin:
+        """Where the value of the field ``key`` comes from."""
+        return self._origins.of(key)
+
+    def note_arguments(self, keys: Iterable[str]) -> None:
+        """Arguments override the environment."""
+        self._origins.note_arguments(keys)
 
     @property
     def manifests(self) -> Path:
@@ -407,7 +423,9 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:
     """Settings of this process; ``Invalid`` names an invalid variable."""
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
+        settings.note_arguments(overrides)
+        return settings
     except ValidationError as exc:
         problems = "; ".join(
             f"{'.'.join(str(p) for p in e['loc'])}: {e['msg']}" for e in exc.errors()
@@ -442,10 +460,15 @@ def _hinted(name: str, known: Iterable[str]) -> str:
     return f"{name} (did you mean {near[0]}?)" if near else name
 
 
+def given_variables() -> set[str]:
+    """Names of all variables of the environment and of ``.env``."""
+    given = {*EnvSettingsSource(Settings).env_vars, *DotEnvSettingsSource(Settings).env_vars}
+    return {name.upper() for name in given}
+
+
 def warn_of_unknown_variables() -> None:
     """Log unknown variables in the environment or ``.env``. Call it after logging is set up."""
-    given = {*EnvSettingsSource(Settings).env_vars, *DotEnvSettingsSource(Settings).env_vars}
-    for name in unknown_variables(name.upper() for name in given):
+    for name in unknown_variables(given_variables()):
         logger.warning(
             "unknown_setting",
             extra={"variable": name, "remedy": "see .env.example for the known variables"},

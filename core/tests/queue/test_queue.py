@@ -46,7 +46,17 @@ async def test_a_claimed_job_carries_what_was_enqueued(database: Database) -> No
     (job_id,) = await put(database, new)
     held = await must_take(database)
     assert held == ClaimedJob(
-        job_id, held.claim_id, JobKind.INGEST, "a", doc, "k", dict(new.payload), 1, 3, "local:you"
+        job_id,
+        held.claim_id,
+        JobKind.INGEST,
+        "a",
+        doc,
+        "k",
+        dict(new.payload),
+        1,
+        3,
+        "local:you",
+        batch_id=held.batch_id,
     )
 
 

@@ -258,3 +258,27 @@ def test_a_worker_runs_more_jobs_at_a_time_when_they_wait_for_a_remote_embedder(
 def test_a_prefix_that_cannot_be_part_of_a_collection_name_is_refused(prefix: str) -> None:
     with pytest.raises(Invalid, match="qdrant_prefix"):
         load_settings(qdrant_prefix=prefix)
+
+
+def test_each_setting_says_where_it_comes_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    (tmp_path / ".env").write_text("LLC_POLL_SECONDS=2\nLLC_BIND=127.0.0.2\n")
+    monkeypatch.setenv("MCP_BIND", "127.0.0.3")
+    monkeypatch.setenv("LLC_EMBED_API_KEY_FILE", str(key))
+    settings = load_settings(port=0)
+    origins = {
+        name: tuple(settings.origin_of(name))
+        for name in ("bind", "poll_seconds", "embed_api_key", "port", "url")
+    }
+    assert settings.bind == "127.0.0.3"
+    assert origins == {
+        "bind": ("environment", "MCP_BIND"),
+        "poll_seconds": ("env_file", "LLC_POLL_SECONDS"),
+        "embed_api_key": ("secret_file", "LLC_EMBED_API_KEY_FILE"),
+        "port": ("argument", None),
+        "url": ("default", None),
+    }

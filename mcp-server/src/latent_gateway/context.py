@@ -6,6 +6,7 @@ is slower.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 from time import time
@@ -121,6 +122,8 @@ class Gateway:
     questions: AskLimiter = field(default_factory=AskLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
     sign_in_codes: SignInCodes = field(default_factory=SignInCodes)
+    model_tests: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One test of a model at a time: it measures times."""
 
 
 async def gateway(request: Request) -> Gateway:

@@ -17,6 +17,9 @@ from tests.support import REPOSITORY
 SHORT: Final = {
     "/v1/admin/installation": "a backup is of one moment",
     "/v1/models": "one per installed model",
+    "/v1/admin/status": "one per worker that holds jobs, and 100 at most",
+    "/v1/admin/settings": "one per setting",
+    "/v1/admin/providers": "one per provider, and 100 at most",
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",

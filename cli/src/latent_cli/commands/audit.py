@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -9,7 +11,6 @@ import typer
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, moment, table
 from latent_cli.session import ask
-from latent_client import AsyncClient
 from latent_core.wire.access import AuditLine
 
 app = command_app()
@@ -29,11 +30,28 @@ def audit(
             "--action", help="Only actions with this prefix, such as document. or token.create."
         ),
     ] = None,
+    since: Annotated[
+        datetime | None, typer.Option("--since", help="Not before this time (UTC).")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--until", help="Before this time (UTC).")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of lines.")] = 50,
     as_json: Json = False,
 ) -> None:
     """Print who changed what, newest first."""
-    found = ask(lambda client: _some(client, container, principal, action, limit))
+    found = ask(
+        lambda client: _some(
+            client.audit(
+                container_id=container,
+                principal=principal,
+                action=action,
+                since=since,
+                until=until,
+            ),
+            limit,
+        )
+    )
     if as_json:
         emit({"audit": found})
         return
@@ -41,15 +59,9 @@ def audit(
     answers().print(table(columns, (_row(line) for line in found)))
 
 
-async def _some(
-    client: AsyncClient,
-    container: str | None,
-    principal: str | None,
-    action: str | None,
-    limit: int,
-) -> list[AuditLine]:
+async def _some(lines: AsyncIterator[AuditLine], limit: int) -> list[AuditLine]:
     found: list[AuditLine] = []
-    async for line in client.audit(container_id=container, principal=principal, action=action):
+    async for line in lines:
         found.append(line)
         if len(found) == limit:
             break

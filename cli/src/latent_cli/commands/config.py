@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
-from pydantic import SecretStr
-from pydantic.fields import FieldInfo
-
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit, table
+from latent_core.runtime.setting_sources import shown_value, variables_of
 from latent_core.settings import Settings, load_settings
 
 app = command_app()
 
-MASK = "********"
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-
 
 @app.command()
 def config(as_json: Json = False) -> None:
-    """Print the settings, with secrets masked.
+    """Print the settings, each with the place that it comes from; secrets are masked.
 
     They come from the environment, then from `.env` in the current folder, then from defaults.
     """
     settings = load_settings()
-    values = {
-        name_of(field): shown(getattr(settings, key))
-        for key, field in Settings.model_fields.items()
-    }
+    names = {key: variables_of(field)[0] for key, field in Settings.model_fields.items()}
+    values = {name: shown_value(getattr(settings, key)) for key, name in names.items()}
+    sources = {name: settings.origin_of(key).source.value for key, name in names.items()}
     if as_json:
-        emit({"settings": values, "gateway": settings.gateway_url})
+        emit({"settings": values, "sources": sources, "gateway": settings.gateway_url})
         return
-    answers().print(table(("SETTING", "VALUE"), values.items()))
-
-
-def name_of(field: FieldInfo) -> str:
-    """The environment variable of a field: the first of its aliases."""
-    choices: Any = field.validation_alias
-    return str(choices.choices[0])
-
-
-def shown(value: Any) -> Any:
-    """A value as JSON, with secrets masked."""
-    match value:
-        case SecretStr():
-            return MASK
-        case tuple():
-            return ":".join(str(part) for part in value)
-        case None | bool() | int() | float():
-            return value
-    return _USERINFO.sub(f"{MASK}@", str(value))
+    rows = ((name, value, sources[name].replace("_", " ")) for name, value in values.items())
+    answers().print(table(("SETTING", "VALUE", "FROM"), rows))

@@ -14,7 +14,9 @@ from latent_cli.jobs_output import (
     read_by_models,
     sent,
     show_failed,
+    show_groups,
     show_jobs,
+    show_status,
 )
 from latent_cli.options import Json, command_app
 from latent_cli.output import amount, answers, emit, moment, notes, safe
@@ -23,7 +25,7 @@ from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_client.streams import JobNews
 from latent_core.domain.errors import Invalid
-from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState, JobView
+from latent_core.domain.job import INTERNAL_KINDS, JobGroup, JobKind, JobState, JobView
 
 app = command_app()
 
@@ -66,6 +68,45 @@ def list_jobs(
     failed = sum(job.state is JobState.FAILED for job in hidden)
     if failed:
         notes().print(f"{amount(failed, 'internal job')} failed; --internal lists them")
+
+
+@app.command()
+def groups(
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", metavar="ID", help="Only this container.")
+    ] = None,
+    states: Annotated[
+        list[JobState] | None,
+        typer.Option("--status", help="Only groups with a job in this state; repeatable."),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of groups.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List what people requested, newest first, each with the numbers of its jobs and of those that follow."""
+
+    async def some(client: AsyncClient) -> list[JobGroup]:
+        found: list[JobGroup] = []
+        async for group in client.job_groups(container_id=container, states=states or []):
+            found.append(group)
+            if len(found) == limit:
+                break
+        return found
+
+    found = ask(some)
+    if as_json:
+        emit({"groups": found})
+    else:
+        show_groups(answers(), found)
+
+
+@app.command()
+def queue(as_json: Json = False) -> None:
+    """Show the queue of all containers, why jobs wait, the services, workers and the disk."""
+    found = ask(lambda client: client.status())
+    if as_json:
+        emit(found)
+    else:
+        show_status(answers(), found)
 
 
 @app.command()

@@ -18,7 +18,6 @@ from latent_cli.progress import ModelBar
 from latent_cli.session import ask
 from latent_client.errors import GatewayUnreachable
 from latent_core.domain.errors import Conflict, NotFound
-from latent_core.domain.manifest.model import Manifest
 from latent_core.models.onnx.graph import ModelPrecision
 from latent_core.models.store.add import Adder, AddLimits, AddResult, FolderReader
 from latent_core.models.store.archive import SUFFIX, export_model, import_model
@@ -394,7 +393,7 @@ async def _measured_language_model(settings: Settings, name: str) -> LanguageMod
 
 
 async def _measured(settings: Settings, name: str) -> ModelTest:
-    from latent_core.models.embedding.measure import measure_local, measure_remote
+    from latent_core.models.embedding.measure import measure_embedder
     from latent_core.models.embedding.resolve import EmbedderRegistry
 
     with TemporaryDirectory(prefix="latent-models-") as scratch:
@@ -402,10 +401,6 @@ async def _measured(settings: Settings, name: str) -> ModelTest:
         folder = kept if await asyncio.to_thread(kept.is_dir) else Path(scratch)
         embedders = EmbedderRegistry(settings, folder)
         try:
-            found = embedders.of_provider(name)
-            if found is not None:
-                return await measure_remote(name, found)
-            model = embedders.model_of(Manifest(id="test", name="Test", embedder=name))
-            return await measure_local(name, embedders.for_space(model))
+            return await measure_embedder(embedders, name)
         finally:
             await embedders.close()

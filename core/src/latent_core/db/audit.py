@@ -42,6 +42,8 @@ CROSS JOIN LATERAL (
     WHERE a.container_id = w.container_id AND a.at >= c.created_at AND a.id < %(before)s
       AND (%(principal)s::text IS NULL OR a.principal = %(principal)s)
       AND (%(action)s::text IS NULL OR a.action ^@ %(action)s)
+      AND (%(since)s::timestamptz IS NULL OR a.at >= %(since)s)
+      AND (%(until)s::timestamptz IS NULL OR a.at < %(until)s)
     ORDER BY a.id DESC
     LIMIT %(limit)s) AS found
 ORDER BY found.id DESC
@@ -56,6 +58,8 @@ WHERE a.id < %(before)s
   AND (%(container_id)s::text IS NULL OR a.container_id = %(container_id)s)
   AND (%(principal)s::text IS NULL OR a.principal = %(principal)s)
   AND (%(action)s::text IS NULL OR a.action ^@ %(action)s)
+  AND (%(since)s::timestamptz IS NULL OR a.at >= %(since)s)
+  AND (%(until)s::timestamptz IS NULL OR a.at < %(until)s)
   AND (a.container_id IS NULL OR a.container_id = ANY(%(container_ids)s::text[])
        OR NOT EXISTS (SELECT 1 FROM containers c WHERE c.id = a.container_id AND c.deleted_at IS NULL))
 ORDER BY a.id DESC
@@ -72,6 +76,9 @@ class AuditQuery:
     principal: str | None = None
     action: str | None = None
     """A prefix: ``token.`` matches all actions on tokens."""
+    since: datetime | None = None
+    until: datetime | None = None
+    """Exclusive."""
 
 
 async def last_switched(conn: Connection, container_ids: Sequence[str]) -> dict[str, datetime]:

@@ -124,6 +124,8 @@ class ClaimedJob:
     principal: str
     paused_seconds: float = 0.0
     """Seconds it had waited for services before this claim, without its time in the queue."""
+    batch_id: int | None = None
+    """Jobs that it enqueues belong to the same batch."""
 
 
 class JobEmbedding(BaseModel):
@@ -172,6 +174,52 @@ class JobView(BaseModel):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+
+
+class JobCounts(BaseModel):
+    """Numbers of jobs by state; 1001 means more than 1000."""
+
+    queued: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+
+    @property
+    def open(self) -> int:
+        return self.queued + self.running
+
+    @property
+    def total(self) -> int:
+        return self.open + self.done + self.failed + self.cancelled
+
+
+class JobGroup(BaseModel):
+    """What a person requested, with all jobs that follow from it."""
+
+    group_id: WireJobId
+    kind: JobKind
+    """Of its first job."""
+    container_id: str
+    principal: str
+    created_at: datetime
+    jobs: JobCounts
+    """Those that were requested. Ended ones are kept for a day, failed ones for a month."""
+    followers: JobCounts
+    """Those that other jobs of the group enqueued, such as page images after an ingest."""
+    lead: JobView | None
+    """A running one of those that were requested, else the first."""
+    cause: Issue | None
+    """Of the first failed job, else why the lead was retried last."""
+
+    @property
+    def state(self) -> JobState:
+        """Of the requested jobs together: open ones first, then failures."""
+        jobs = self.jobs if self.jobs.total else self.followers
+        for state in (JobState.RUNNING, JobState.QUEUED, JobState.FAILED, JobState.DONE):
+            if getattr(jobs, state.value):
+                return state
+        return JobState.CANCELLED
 
 
 class JobEvent(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -180,12 +180,12 @@ class Depth:
 
 async def get(conn: Connection, job_id: int) -> JobView:
     """Raises ``NotFound``."""
-    views = await _views(conn, [job_id])
-    if not views:
+    found = await views(conn, [job_id])
+    if not found:
         raise NotFound(
             f"there is no job {job_id}; finished jobs are kept for a day, failed ones for a month"
         )
-    return views[0]
+    return found[0]
 
 
 async def requested_by(conn: Connection, job_id: int) -> tuple[str, str] | None:
@@ -206,11 +206,11 @@ async def list_jobs(
     parameters = {
         "container_ids": sorted(set(container_ids)),
         "states": sorted(set(JobState if states is None else states)),
-        "before": _before(cursor),
+        "before": before(cursor),
         "limit": limit,
     }
     rows = await (await conn.execute(PAGE, parameters)).fetchall()
-    jobs = await _views(conn, [row["id"] for row in rows])
+    jobs = await views(conn, [row["id"] for row in rows])
     return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
 
 
@@ -228,7 +228,7 @@ async def chosen(
         "states": sorted(set(JobState if states is None else states)),
     }
     rows = await (await conn.execute(CHOSEN, parameters)).fetchall()
-    return await _views(conn, [row["id"] for row in rows])
+    return await views(conn, [row["id"] for row in rows])
 
 
 async def events(conn: Connection, job_id: int, *, after_id: int = 0) -> list[JobEvent]:
@@ -304,8 +304,7 @@ async def count_dead_letters(
 
 
 def _dead(container_id: str, cursor: str | None, but: Collection[JobKind]) -> dict[str, Any]:
-    after = 0 if cursor is None else _number(cursor)
-    return {"container_id": container_id, "after": after, "but": sorted(but)}
+    return {"container_id": container_id, "after": after(cursor), "but": sorted(but)}
 
 
 async def depth(conn: Connection) -> Depth:
@@ -331,13 +330,19 @@ async def queued_by(conn: Connection, principal: str, *, max_count: int) -> int:
     return int(row["jobs"]) if row else 0
 
 
-async def _views(conn: Connection, ids: list[int]) -> list[JobView]:
+async def views(conn: Connection, ids: Sequence[int]) -> list[JobView]:
     """Newest first, without ids that do not exist."""
-    rows = await (await conn.execute(VIEWS, {"ids": ids})).fetchall()
+    rows = await (await conn.execute(VIEWS, {"ids": list(ids)})).fetchall()
     return [JobView.model_validate(row) for row in rows]
 
 
-def _before(cursor: str | None) -> int:
+def after(cursor: str | None) -> int:
+    """The id after which a list goes on, oldest first."""
+    return 0 if cursor is None else _number(cursor)
+
+
+def before(cursor: str | None) -> int:
+    """The id before which a list goes on, newest first."""
     return 2**63 - 1 if cursor is None else _number(cursor)
 
 

@@ -38,6 +38,7 @@ WITH head AS MATERIALIZED (
     FROM judged
     WHERE jobs.id = judged.id AND judged.free
     RETURNING jobs.id, claim_id, kind, container_id, doc_id, payload, attempts, max_attempts, principal,
+              jobs.batch_id,
               coalesce(extract(epoch FROM clock_timestamp() - paused_since)::float, 0) AS paused_seconds
 ), noted AS (
     INSERT INTO job_events (job_id, event, details)

@@ -12,6 +12,7 @@ from psycopg.types.json import Jsonb
 from latent_core.db.connection import Connection
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import NewJob
+from latent_core.queue.origin import batches_of
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,8 @@ WITH given AS MATERIALIZED (
     SELECT nextval(pg_get_serial_sequence('jobs', 'id')) AS id, j.*
     FROM jsonb_to_recordset(%(jobs)s) AS j(
         n integer, kind text, container_id text, doc_id uuid, doc_key text, dedupe_key text, payload jsonb,
-        priority integer, delay_seconds double precision, max_attempts integer, principal text)
+        priority integer, delay_seconds double precision, max_attempts integer, principal text, batch_id bigint,
+        parent_id bigint)
 ), line AS MATERIALIZED (
     SELECT container_id, priority, queue_end(priority, container_id) AS next_rank
     FROM (SELECT DISTINCT container_id, priority FROM given) g
@@ -34,16 +36,18 @@ WITH given AS MATERIALIZED (
     FROM given JOIN line USING (container_id, priority)
 ), stored AS (
     INSERT INTO jobs (id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority, waits_for, rank, run_at,
-                      max_attempts, principal)
+                      max_attempts, principal, batch_id, parent_id)
     OVERRIDING SYSTEM VALUE
     SELECT id, kind, container_id, doc_id, doc_key, dedupe_key, payload, priority,
            CASE WHEN delay_seconds > 0 THEN 'time' END, rank,
-           clock_timestamp() + make_interval(secs => delay_seconds), max_attempts, principal
+           clock_timestamp() + make_interval(secs => delay_seconds), max_attempts, principal, batch_id, parent_id
     FROM placed
     ORDER BY dedupe_key, n
     ON CONFLICT (dedupe_key) WHERE state = 'queued' AND dedupe_key IS NOT NULL DO UPDATE SET
         payload = EXCLUDED.payload,
         principal = EXCLUDED.principal,
+        batch_id = CASE WHEN EXCLUDED.parent_id IS NULL THEN EXCLUDED.batch_id ELSE jobs.batch_id END,
+        parent_id = CASE WHEN EXCLUDED.parent_id IS NOT NULL THEN jobs.parent_id END,
         priority = greatest(jobs.priority, EXCLUDED.priority),
         run_at = least(jobs.run_at, EXCLUDED.run_at),
         waits_for = CASE WHEN jobs.waits_for IS NULL AND EXCLUDED.priority > jobs.priority
@@ -105,7 +109,9 @@ async def enqueue_many(conn: Connection, jobs: Sequence[NewJob]) -> list[JobId]:
     """Enqueue ``jobs`` in one statement; returns their ids in order. The last one with a ``dedupe_key`` wins."""
     last = {job.dedupe_key: n for n, job in enumerate(jobs) if job.dedupe_key is not None}
     place = [n if job.dedupe_key is None else last[job.dedupe_key] for n, job in enumerate(jobs)]
-    records = [_record(n, jobs[n]) for n in sorted(set(place))]
+    kept = sorted(set(place))
+    batches = await batches_of(conn, [jobs[n] for n in kept])
+    records = [_record(n, jobs[n]) | batch for n, batch in zip(kept, batches, strict=True)]
     cursor = await conn.execute(ENQUEUE, {"jobs": Jsonb(records)})
     ids = {row["n"]: JobId(row["id"]) for row in await cursor.fetchall()}
     if ids:  # the log line carries the id of the request or job that enqueues them

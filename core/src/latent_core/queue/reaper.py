@@ -186,14 +186,28 @@ DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
 """
 
 
+# A batch is inserted before its jobs, in their transaction or in one that waits for it.
+FORGET_BATCHES: Final = """
+DELETE FROM job_batches WHERE id = ANY (ARRAY(
+    SELECT id FROM job_batches b
+    WHERE created_at < now() - interval '1 day' AND NOT EXISTS (SELECT FROM jobs WHERE batch_id = b.id)
+    ORDER BY id
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED))
+"""
+
+
 async def forget(db: Database) -> int:
-    """Delete jobs that finished long ago, one short transaction per batch; returns how many."""
+    """Delete jobs that finished long ago, one short transaction per batch, and then their batches; returns how many
+    jobs."""
     total = 0
     for state, kept in KEPT.items():
         while gone := await _forget_batch(db, state, kept):
             total += gone
             if gone < JOBS_PER_BATCH:
                 break
+    async with db.transaction() as conn:
+        await conn.execute(FORGET_BATCHES, {"limit": JOBS_PER_BATCH})
     return total
 
 

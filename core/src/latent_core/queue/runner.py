@@ -21,6 +21,7 @@ from latent_core.queue.context import JobContext, until_lost
 from latent_core.queue.errors import JobCancelled, LeaseLost
 from latent_core.queue.finish import FINISH, end_cancelled, fenced, stored_list
 from latent_core.queue.lease import BEATS_PER_LEASE, Heartbeat, HeldClaim
+from latent_core.queue.origin import from_job
 from latent_core.queue.reaper import disown, forget, reap
 from latent_core.queue.requeue import release, retry_or_fail
 from latent_core.queue.wakeup import Listener
@@ -182,6 +183,7 @@ class Runner:
         job, begun = held.job, clock.now()
         with (
             bound(job_id=job.id, job_kind=job.kind.value),
+            from_job(job),
             span(
                 f"job {job.kind.value}",
                 job_id=job.id,

@@ -64,13 +64,13 @@ def forget_secrets(settings: type[BaseSettings]) -> None:
 
 def secrets_of(settings: type[BaseSettings]) -> list[tuple[str, ...]]:
     """The variables of each secret of ``settings``, its main name first."""
-    return [_names(field) for field in settings.model_fields.values() if _is_secret(field)]
+    return [_names(field) for field in settings.model_fields.values() if is_secret(field)]
 
 
 def secrets_in(settings: BaseSettings) -> list[SecretStr]:
     """The values of all secrets in ``settings``."""
     fields = type(settings).model_fields
-    held = [getattr(settings, key) for key, field in fields.items() if _is_secret(field)]
+    held = [getattr(settings, key) for key, field in fields.items() if is_secret(field)]
     return [secret for secret in held if secret is not None]
 
 
@@ -79,7 +79,8 @@ def file_variables(settings: type[BaseSettings]) -> set[str]:
     return {name + SUFFIX for names in secrets_of(settings) for name in names}
 
 
-def _is_secret(field: FieldInfo) -> bool:
+def is_secret(field: FieldInfo) -> bool:
+    """Whether the value of a field must not be shown."""
     return field.annotation is SecretStr or SecretStr in get_args(field.annotation)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from latent_core.domain.ids import WireJobId
-from latent_core.domain.job import JobView
+from latent_core.domain.job import JobGroup, JobView
 from latent_core.domain.text import Text
 from latent_core.wire.base import Envelope, PagedEnvelope, RequestBody
 
@@ -25,8 +25,18 @@ class JobList(PagedEnvelope):
     jobs: list[JobView]
 
 
+class JobGroupAnswer(Envelope):
+    group: JobGroup
+
+
+class JobGroupList(PagedEnvelope):
+    groups: list[JobGroup]
+
+
 class RequeueBody(RequestBody):
     container_id: Text
+    group_id: Annotated[int, Field(gt=0, lt=2**63)] | None = None
+    """Only the failed jobs of this group."""
     cursor: Annotated[Text, Field(max_length=128)] | None = None
     """``next_cursor`` of the answer before: one request requeues only as many jobs as fit into one transaction."""
 

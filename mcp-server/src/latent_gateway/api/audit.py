@@ -13,6 +13,7 @@ from latent_core.domain import cursors
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.wire.access import AuditLine, AuditPage
+from latent_core.wire.base import Moment
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, RequestId, Shared
@@ -31,15 +32,19 @@ async def read(
     container_id: Annotated[Text | None, Query(max_length=64)] = None,
     principal: Annotated[Text | None, Query(max_length=128)] = None,
     action: Annotated[Text | None, Query(max_length=64)] = None,
+    since: Annotated[Moment | None, Query()] = None,
+    until: Annotated[Moment | None, Query()] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Changes in the containers that the caller owns, newest first. ``action`` is a prefix, such as ``document.``.
+    """Changes in the containers that the caller owns, newest first. ``action`` is a prefix, such as ``document.``; ``until``
+    is exclusive.
 
     The owner of the installation also sees changes to tokens and to deleted containers.
     """
     access.require(caller, Scope.ADMIN)
-    query = AuditQuery(cursors.decode_int(cursor, LAST), limit + 1, principal, action)
+    before = cursors.decode_int(cursor, LAST)
+    query = AuditQuery(before, limit + 1, principal, action, since, until)
     async with shared.stack.db.reading() as conn:
         found = await _lines(conn, caller, container_id, query)
     more = cursors.encode(found[limit - 1].id) if len(found) > limit else None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Path, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field, WithJsonSchema
 
@@ -17,12 +17,19 @@ from latent_core.db.connection import Connection
 from latent_core.db.spaces import spaces
 from latent_core.domain import cursors
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, RateLimited, Unauthorized
-from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
+from latent_core.domain.job import JobEvent, JobGroup, JobKind, JobState, JobView
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope as TokenScope
-from latent_core.queue import admin
+from latent_core.queue import admin, groups
 from latent_core.wire.containers import ContainerState
-from latent_core.wire.jobs import JobAnswer, JobList, RequeueAnswer, RequeueBody
+from latent_core.wire.jobs import (
+    JobAnswer,
+    JobGroupAnswer,
+    JobGroupList,
+    JobList,
+    RequeueAnswer,
+    RequeueBody,
+)
 from latent_gateway.api.sse import (
     KEEP_ALIVE,
     LONGEST_STREAM_SECONDS,
@@ -48,6 +55,7 @@ MAX_CHOSEN: Final = 100
 """Per request for certain jobs."""
 REQUEUED_AT_ONCE: Final = 200
 """Per request for all failed jobs."""
+GroupId = Annotated[int, Path(gt=0, lt=2**63), WithJsonSchema(JOB_ID)]
 EVENTS: Final = described(
     "Server-sent events until the job's final state: the event, its time, its details, and the job"
 )
@@ -87,19 +95,69 @@ async def list_jobs(
         list[Annotated[int, Field(gt=0, lt=2**63), WithJsonSchema(JOB_ID)]] | None,
         Query(max_length=MAX_CHOSEN),
     ] = None,
+    group_id: Annotated[int | None, Query(gt=0, lt=2**63)] = None,
     limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 100,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
 ) -> Response:
-    """Jobs, newest first. With ``job_id``, only these, in one page."""
+    """Jobs, newest first. With ``job_id``, only these, in one page; with ``group_id``, those of one group."""
     async with shared.stack.db.reading() as conn:
         ids = await access.jobs_of(conn, caller, container_id)
         if job_id is not None:
             chosen = await admin.chosen(conn, job_id, container_ids=ids, states=status)
             return json_answer(JobList(jobs=chosen, next_cursor=None), request_id)
-        found = await admin.list_jobs(
+        if group_id is not None:
+            found = await groups.jobs_of(
+                conn, group_id, container_ids=ids, states=status, limit=limit, cursor=cursor
+            )
+        else:
+            found = await admin.list_jobs(
+                conn, container_ids=ids, states=status, limit=limit, cursor=cursor
+            )
+    return json_answer(JobList(jobs=found.jobs, next_cursor=found.next_cursor), request_id)
+
+
+@router.get("/v1/job-groups", response_model=JobGroupList)
+async def list_groups(
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    container_id: Annotated[Text | None, Query(max_length=64)] = None,
+    status: Annotated[list[JobState] | None, Query()] = None,
+    limit: Annotated[int, Query(ge=1, le=cursors.MAX_PAGE)] = 50,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+) -> Response:
+    """Jobs by what a person requested, newest first, each with the number of jobs that follow from it. ``status``: groups
+    with a job in one of these states."""
+    async with shared.stack.db.reading() as conn:
+        ids = await access.jobs_of(conn, caller, container_id)
+        found = await groups.listed(
             conn, container_ids=ids, states=status, limit=limit, cursor=cursor
         )
-    return json_answer(JobList(jobs=found.jobs, next_cursor=found.next_cursor), request_id)
+    answer = JobGroupList(groups=found.groups, next_cursor=found.next_cursor)
+    return json_answer(answer, request_id)
+
+
+@router.get("/v1/job-groups/{group_id}", response_model=JobGroupAnswer)
+async def show_group(
+    group_id: GroupId, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """One group. ``GET /v1/jobs`` with ``group_id`` lists its jobs."""
+    async with shared.stack.db.reading() as conn:
+        found = await visible_group(conn, caller, group_id)
+    return json_answer(JobGroupAnswer(group=found), request_id)
+
+
+async def visible_group(conn: Connection, caller: Principal, group_id: int) -> JobGroup:
+    """The group, if the caller sees the jobs of its container; else ``NotFound``."""
+    batch = await groups.batch_of(conn, group_id)
+    container = None if batch is None else batch.container_id
+    seen = await access.job_seen(conn, caller, container, to_change=False)
+    found = await groups.group_of(conn, batch) if batch is not None and seen else None
+    if found is None:
+        raise NotFound(
+            f"job group {group_id} does not exist, or you may not see it", group_id=str(group_id)
+        )
+    return found
 
 
 @router.get("/v1/jobs/{job_id}", response_model=JobAnswer)
@@ -209,7 +267,7 @@ async def requeue(job_id: int, shared: Shared, caller: Caller, request_id: Reque
 async def requeue_failed(
     body: RequeueBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Run all failed jobs of a container again, oldest first, after their cause is removed.
+    """Run all failed jobs of a container, or of one group in it, again, oldest first, after their cause is removed.
 
     Stops when the queue is full: ``remaining`` counts the other jobs, and ``Retry-After`` says when to try again.
     """
@@ -218,14 +276,28 @@ async def requeue_failed(
     async with shared.stack.db.transaction() as conn:
         container = await access.writable(conn, caller, body.container_id)
         await access.held(conn, container)
-        found = await admin.dead_letters(
-            conn, container.id, limit=REQUEUED_AT_ONCE, cursor=body.cursor, but=but
-        )
+        if body.group_id is not None:
+            found = await groups.dead_letters(
+                conn,
+                body.group_id,
+                container.id,
+                limit=REQUEUED_AT_ONCE,
+                cursor=body.cursor,
+                but=but,
+            )
+        else:
+            found = await admin.dead_letters(
+                conn, container.id, limit=REQUEUED_AT_ONCE, cursor=body.cursor, but=but
+            )
         again = RequeueRun(container.id, request_id, body.cursor)
-        for job_id in found:
+        for done, job_id in enumerate(found):
             if not await again.try_one(conn, shared, caller, job_id):
-                again.remaining = await admin.count_dead_letters(
-                    conn, container.id, cursor=again.reached, but=but
+                again.remaining = (
+                    len(found) - done
+                    if body.group_id is not None
+                    else await admin.count_dead_letters(
+                        conn, container.id, cursor=again.reached, but=but
+                    )
                 )
                 break
     if again.full is not None and not again.moved:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Final
 from uuid import uuid4
@@ -15,6 +15,7 @@ from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddle
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from latent_core.domain.errors import IssueCode, LatentError, Unavailable
+from latent_core.queue.origin import from_request
 from latent_core.telemetry.metrics import Metrics, bound
 from latent_core.telemetry.tracing import TraceSpan, span
 from latent_gateway.envelope import ISSUE_HEADER, error_answer
@@ -22,6 +23,7 @@ from latent_gateway.envelope import ISSUE_HEADER, error_answer
 logger = logging.getLogger("latent_gateway.requests")
 
 REQUEST_ID: Final = re.compile(r"^[A-Za-z0-9._-]{1,64}$")
+BATCH_HEADER: Final = "x-batch-id"
 
 
 class RequestMetrics:
@@ -66,6 +68,7 @@ class TelemetryMiddleware:
         headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         with (
             bound(request_id=request_id),
+            from_request(batch_of(headers) or request_id),
             span(scope["method"], headers=headers, request_id=request_id) as traced,
         ):
             await self._answer(scope, receive, send, traced)
@@ -120,6 +123,12 @@ class TelemetryMiddleware:
 
 def _route(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "unmatched"))
+
+
+def batch_of(headers: Mapping[str, str]) -> str | None:
+    """The batch of several requests that are one to the person who sends them, such as the upload of a folder."""
+    batch = headers.get(BATCH_HEADER, "")
+    return f"batch {batch}" if REQUEST_ID.match(batch) else None
 
 
 def _request_id(scope: Scope) -> str:

@@ -17,11 +17,13 @@ from statistics import median
 from typing import Final
 
 from latent_core.domain.errors import InputRefused, LatentError, RateLimited
+from latent_core.domain.manifest.model import Manifest
 from latent_core.models.embedding.api.dialects import TextClient
 from latent_core.models.embedding.api.open import default_version, text_client
 from latent_core.models.embedding.api.window import is_cut
 from latent_core.models.embedding.api.wire import EmbeddingResponse
 from latent_core.models.embedding.port import Embedder
+from latent_core.models.embedding.resolve import EmbedderRegistry
 from latent_core.models.providers.facts import UNKNOWN, ServerFacts, server_facts
 from latent_core.models.providers.registry import ProviderModel
 from latent_core.wire.models import ModelTest, WindowBasis
@@ -119,6 +121,15 @@ def two_ends(words: int) -> tuple[str, str]:
     ending = _ending(words)
     begin = text_of(words - ending)
     return f"{begin} {'zinc ' * ending}".strip(), f"{begin} {'harbour ' * ending}".strip()
+
+
+async def measure_embedder(embedders: EmbedderRegistry, name: str) -> ModelTest:
+    """The embedder that a manifest names. ``Invalid`` or ``Misconfigured`` if it cannot be used."""
+    found = embedders.of_provider(name)
+    if found is not None:
+        return await measure_remote(name, found)
+    model = embedders.model_of(Manifest(id="test", name="Test", embedder=name))
+    return await measure_local(name, embedders.for_space(model))
 
 
 async def measure_local(name: str, embedder: Embedder) -> ModelTest:
