@@ -1,13 +1,13 @@
 """Batches: the jobs of one request of a person, with those that follow from them; and the last runs of long checks.
 
-Revision ID: 0007_job_batches
-Revises: 0006_embedder_references
+Revision ID: 0010_job_batches
+Revises: 0009_saved_searches
 """
 
 from alembic import op
 
-revision = "0007_job_batches"
-down_revision = "0006_embedder_references"
+revision = "0010_job_batches"
+down_revision = "0009_saved_searches"
 branch_labels = None
 depends_on = None
 
