@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from pydantic import AliasChoices, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, DotEnvSettingsSource, EnvSettingsSource
-
 from typing_extensions import override
 
 from latent_core.runtime.secret_files import SUFFIX
