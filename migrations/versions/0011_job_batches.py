@@ -1,13 +1,13 @@
 """Batches: the jobs of one request of a person, with those that follow from them; and the last runs of long checks.
 
-Revision ID: 0010_job_batches
-Revises: 0009_saved_searches
+Revision ID: 0011_job_batches
+Revises: 0010_resumable_uploads
 """
 
 from alembic import op
 
-revision = "0010_job_batches"
-down_revision = "0009_saved_searches"
+revision = "0011_job_batches"
+down_revision = "0010_resumable_uploads"
 branch_labels = None
 depends_on = None
 
