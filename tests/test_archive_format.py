@@ -73,6 +73,6 @@ async def test_an_archive_of_format_1_gives_the_ids_and_scores_it_was_exported_w
     for search in EXPECTED["searches"]:
         found = await hits(client, search["query"], search["mode"])
         assert found == search["hits"], search["query"]
-    assert (installation.manifests / CONTAINER / "eval.json").exists()
+    assert (await client.golden_list(CONTAINER)).queries
     report = await client.doctor(CONTAINER, deep=True)
     assert report.clean, report

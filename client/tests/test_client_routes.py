@@ -21,7 +21,7 @@ async def test_containers_are_created_listed_described_changed_and_deleted(
     client: AsyncClient,
 ) -> None:
     written = await client.create(Manifest(id="art", name="Art", theme="paintings"))
-    assert written.files == ["art.yaml", "art/eval.json"]
+    assert written.files == ["art.yaml"]
     assert [c.id for c in await client.containers()] == ["notes", "art"]
     described = await client.describe("art")
     assert described.manifest["theme"] == "paintings"

@@ -222,6 +222,57 @@ async def _kept(harness: GatewayHarness, kind: ArchiveKind) -> int:
         )
 
 
+def _eval_run(ending: str = "") -> Build:
+    async def build(harness: GatewayHarness) -> RoleRequest:
+        async with harness.stack.db.transaction() as conn:
+            await conn.execute(LONG_RUN_IDS)
+            await conn.execute(DETAILED_RUN, {"container_id": VAULT})
+            row = await (await conn.execute("SELECT max(id) AS id FROM eval_runs")).fetchone()
+        number = str(row["id"]) if row else ""
+        path = f"/v1/containers/{VAULT}/eval/runs/{number}"
+        return RoleRequest(f"{path}{ending}{number if ending else ''}", names=(VAULT, number))
+
+    return build
+
+
+LONG_RUN_IDS: Final = """
+SELECT setval(name, greatest(70000, nextval(name))) FROM pg_get_serial_sequence('eval_runs', 'id') AS name
+"""
+
+DETAILED_RUN: Final = """
+INSERT INTO eval_runs (container_id, dataset, setup, figures, passed, principal, verdicts)
+VALUES (%(container_id)s, 'golden', 'hybrid',
+        '{"means": {"ndcg_at_10": 1, "recall_at_20": 1, "recall_at_100": 1, "mrr": 1, "zero_hit_rate": 0, "p50_ms": 1,
+          "p95_ms": 1}, "queries": 1}', true, 'local:you',
+        '[{"id": "q", "query": "glass", "ndcg_at_10": 1, "recall_at_20": 1, "hits": 1}]')
+"""
+
+GOLDEN_QUERY: Final = {"query": SECRET, "expect": ["glass"]}
+
+
+def _golden_set(body: Any = None) -> Build:
+    """The version that the vault's golden queries have now."""
+
+    async def build(harness: GatewayHarness) -> RoleRequest:
+        path = f"/v1/containers/{VAULT}/golden"
+        known = await harness.ask_json("owner", "GET", path)
+        return RoleRequest(path, body, headers={"If-Match": known["etag"]}, names=(VAULT,))
+
+    return build
+
+
+def _golden_query(body: Any = None) -> Build:
+    async def build(harness: GatewayHarness) -> RoleRequest:
+        path = f"/v1/containers/{VAULT}/golden"
+        made = {**GOLDEN_QUERY, "id": f"query-{harness.number()}"}
+        added = await harness.ask_json("owner", "POST", path, body=made)
+        headers = {"If-Match": added["query"]["etag"]} if body else {}
+        name = added["query"]["id"]
+        return RoleRequest(f"{path}/{name}", body, headers=headers, names=(VAULT, name))
+
+    return build
+
+
 async def _import(harness: GatewayHarness) -> RoleRequest:
     made = (await _create(harness)).body["manifest"]
     data = empty_archive(Manifest.model_validate(made))
@@ -385,6 +436,25 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         CHANGE, plain(f"{CONTAINER}/eval", body={"judged": [JUDGED]}), (202,)
     ),
     ("GET", "/v1/containers/{container_id}/eval"): Row(READ, plain(f"{CONTAINER}/eval")),
+    ("GET", "/v1/containers/{container_id}/eval/runs"): Row(READ, plain(f"{CONTAINER}/eval/runs")),
+    ("GET", "/v1/containers/{container_id}/eval/runs/{run_id}"): Row(READ, _eval_run()),
+    ("GET", "/v1/containers/{container_id}/eval/runs/{run_id}/difference"): Row(
+        READ, _eval_run("/difference?since=")
+    ),
+    ("GET", "/v1/containers/{container_id}/golden"): Row(READ, plain(f"{CONTAINER}/golden")),
+    ("PUT", "/v1/containers/{container_id}/golden"): Row(
+        CHANGE, _golden_set({"queries": [GOLDEN_QUERY]})
+    ),
+    ("DELETE", "/v1/containers/{container_id}/golden"): Row(CHANGE, _golden_set()),
+    ("POST", "/v1/containers/{container_id}/golden"): Row(
+        CHANGE, plain(f"{CONTAINER}/golden", body=GOLDEN_QUERY), (201,)
+    ),
+    ("PUT", "/v1/containers/{container_id}/golden/{query_id}"): Row(
+        CHANGE, _golden_query(GOLDEN_QUERY)
+    ),
+    ("DELETE", "/v1/containers/{container_id}/golden/{query_id}"): Row(CHANGE, _golden_query()),
+    ("GET", "/v1/containers/{container_id}/queries"): Row(CHANGE, plain(f"{CONTAINER}/queries")),
+    ("DELETE", "/v1/containers/{container_id}/queries"): Row(CHANGE, plain(f"{CONTAINER}/queries")),
     ("GET", "/v1/documents/{doc_id}/pages"): Row(READ, plain(f"{DOCUMENT}/pages", names="doc_id")),
     ("GET", "/v1/documents/{doc_id}/pages/{page}"): Row(
         READ, plain(f"{DOCUMENT}/pages/1", names="doc_id")
@@ -513,7 +583,8 @@ def routes_of(routes: list[BaseRoute]) -> set[tuple[str, str]]:
         if isinstance(route, Mount):
             found.add(("GET", f"{route.path}/"))
         elif isinstance(route, Route):
-            found |= {(method, route.path) for method in (route.methods or {"GET"}) - {"HEAD"}}
+            path = route.path.replace(":path}", "}")  # as the schema names it
+            found |= {(method, path) for method in (route.methods or {"GET"}) - {"HEAD"}}
     return found
 
 
@@ -638,17 +709,18 @@ async def test_backups_and_kept_runs_are_read_page_by_page(harness: GatewayHarne
         assert seen == whole
 
 
-async def test_golden_queries_that_somebody_wrote_stay_and_the_answer_of_the_deletion_says_so(
+async def test_golden_queries_in_the_manifest_folder_stay_and_the_answer_of_the_deletion_says_so(
     harness: GatewayHarness,
 ) -> None:
     for content in (None, b'{"queries": [{"q": "glass", "expect": ["glass"]}]}'):
         target = await _delete_container(harness)
         (name,) = target.names
-        golden = harness.settings.manifests / name / "eval.json"
+        file = harness.settings.manifests / name / "eval.json"
         if content is not None:
-            golden.write_bytes(content)
+            file.parent.mkdir()
+            file.write_bytes(content)
         answer_body = await harness.ask_json("owner", "DELETE", target.path)
-        assert golden.exists() is (content is not None)
+        assert file.exists() is (content is not None)
         assert [issue["details"]["files"] for issue in answer_body["issues"]] == (
             [[f"{name}/eval.json"]] if content else []
         )

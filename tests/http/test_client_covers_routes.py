@@ -15,6 +15,7 @@ import pytest
 from latent_client import AsyncClient, SyncClient
 from latent_core.domain.errors import LatentError, NotFound
 from latent_core.domain.generated import GeneratedGroup
+from latent_core.domain.golden import GoldenQuery, GoldenSet
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.ask import AskRequest
 from latent_core.wire.containers import ContainerState
@@ -37,6 +38,7 @@ from tests.support.fake_gateway.http import (
 
 DOC: Final = UUID(int=7)
 SHA: Final = "a" * 64
+GOLDEN: Final = GoldenQuery(id="lamp", query="lamp", expect=["lamp"])
 ALIASES: Final = {"POST /v1/search": "POST /v1/containers/search"}
 """Routes that answer what another one answers."""
 
@@ -98,6 +100,25 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/containers/{container_id}/chunks/{chunk_id}": lambda c, _: c.chunk("art", DOC),
     "POST /v1/containers/{container_id}/eval": lambda c, _: c.evaluate("art", EvalRequest()),
     "GET /v1/containers/{container_id}/eval": lambda c, _: c.eval_runs("art"),
+    "GET /v1/containers/{container_id}/eval/runs": lambda c, _: c.eval_history("art"),
+    "GET /v1/containers/{container_id}/eval/runs/{run_id}": lambda c, _: c.eval_run("art", 1),
+    "GET /v1/containers/{container_id}/eval/runs/{run_id}/difference": lambda c, _: (
+        c.eval_difference("art", 2, since=1)
+    ),
+    "GET /v1/containers/{container_id}/golden": lambda c, _: c.golden_list("art"),
+    "PUT /v1/containers/{container_id}/golden": lambda c, _: c.replace_golden(
+        "art", GoldenSet(queries=[GOLDEN]), if_match="0"
+    ),
+    "DELETE /v1/containers/{container_id}/golden": lambda c, _: c.clear_golden("art", if_match="1"),
+    "POST /v1/containers/{container_id}/golden": lambda c, _: c.add_golden("art", GOLDEN),
+    "PUT /v1/containers/{container_id}/golden/{query_id}": lambda c, _: c.change_golden(
+        "art", GOLDEN, if_match="1"
+    ),
+    "DELETE /v1/containers/{container_id}/golden/{query_id}": lambda c, _: c.remove_golden(
+        "art", "lamp"
+    ),
+    "GET /v1/containers/{container_id}/queries": lambda c, _: c.logged_queries("art"),
+    "DELETE /v1/containers/{container_id}/queries": lambda c, _: c.clear_logged_queries("art"),
     "GET /v1/documents/{doc_id}/pages": lambda c, _: c.pages(DOC),
     "GET /v1/documents/{doc_id}/pages/{page}": lambda c, _: c.page(DOC, 1),
     "GET /v1/documents/{doc_id}/pages/{page}/pdf": lambda c, _: c.page_pdf(DOC, 1),

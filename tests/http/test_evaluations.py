@@ -122,7 +122,7 @@ async def test_without_a_query_to_ask_the_request_is_refused(
     client: AsyncClient, tmp_path: Path
 ) -> None:
     await founded(client, "silent", tmp_path)
-    with pytest.raises(Invalid, match=r"^manifests/silent/eval\.json"):
+    with pytest.raises(Invalid, match="has no golden queries"):
         await client.evaluate("silent", EvalRequest())
 
 
@@ -137,7 +137,11 @@ async def test_golden_queries_of_a_template_are_installed_with_its_container(
     assert code == 0, (out, err)
     shipped = golden_queries("samples")
     assert shipped is not None
-    assert read_golden(installation.manifests / "beacon" / "eval.json") == shipped
+    exported = tmp_path / "beacon.yaml"
+    code, out, err = await installation.cli("golden", "export", "beacon", str(exported))
+    assert code == 0, (out, err)
+    assert read_golden(exported) == shipped
+    exported.unlink()
     code, out, err = await installation.cli("eval", "beacon", "--json")
     (setup,) = orjson.loads(out)["setups"]
     assert setup["queries"] == len(shipped.queries)
@@ -145,25 +149,11 @@ async def test_golden_queries_of_a_template_are_installed_with_its_container(
     assert os.listdir(tmp_path) == []
 
 
-async def test_golden_queries_that_a_person_wrote_stay_when_a_container_is_created(
-    installation: Installation, client: AsyncClient
-) -> None:
-    file = installation.manifests / "kept" / "eval.json"
-    file.parent.mkdir()
-    file.write_text('{"queries": [{"q": "lamp", "expect": ["lamp"]}]}')
-    manifest = Manifest(id="kept", name="kept", embedder="openai/test", dims=DIMS)
-    created = await client.create(manifest, golden=golden())
-    assert created.files == ["kept.yaml"]
-    assert [query.query for query in read_golden(file).queries] == ["lamp"]
-
-
 async def test_the_command_asks_the_servers_golden_queries_and_ends_with_1_when_a_gate_fails(
     installation: Installation, client: AsyncClient, tmp_path: Path
 ) -> None:
     await founded(client, "asked", tmp_path)
-    file = installation.manifests / "asked" / "eval.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(golden().model_dump_json(by_alias=True, exclude_defaults=True))
+    await client.replace_golden("asked", golden(), if_match="0")
     exported = tmp_path / "eval_last_run.json"
     code, out, err = await installation.cli("eval", "asked", "--export", str(exported))
     assert code == 0, (out, err)

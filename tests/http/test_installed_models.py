@@ -17,6 +17,7 @@ import pytest_asyncio
 from latent_client import AsyncClient
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Invalid
+from latent_core.domain.golden import parse_golden
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.rerank.local import LocalReranker
@@ -299,14 +300,14 @@ async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_ro
         {"strategy": "parallel", "to": {"embedder": "tiny-beacon"}}
     )
 
-    expect(installation, ids["lamp"])  # which no model answers to "boat storm"
+    await expect(client, ids["lamp"])  # which no model answers to "boat storm"
     job = await refreshed(client, request)
     assert job.state is JobState.FAILED
     assert job.cause is not None
     assert "not switched" in job.cause.message
     assert await embedder_of(client) == "local"
 
-    expect(installation, ids["boat"])
+    await expect(client, ids["boat"])
     job = await refreshed(client, request)
     assert job.state is JobState.DONE, job.cause
     assert await embedder_of(client) == "tiny-beacon"
@@ -318,13 +319,12 @@ async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_ro
     assert report.clean, report
 
 
-def expect(installation: Installation, doc_id: str) -> None:
+async def expect(client: AsyncClient, doc_id: str) -> None:
     """Make the golden queries of the container expect one document."""
     query = {"id": "q", "query": "boat storm", "expect_docs": [doc_id]}
-    golden = {"queries": [query], "thresholds": {"ndcg@10": 0.9}}
-    folder = installation.manifests / "gated"
-    folder.mkdir(exist_ok=True)
-    (folder / "eval.json").write_bytes(orjson.dumps(golden))
+    golden = parse_golden({"queries": [query], "thresholds": {"ndcg@10": 0.9}})
+    known = await client.golden_list("gated")
+    await client.replace_golden("gated", golden, if_match=known.etag)
 
 
 async def answered_of(client: AsyncClient, container: str) -> list[Hit]:

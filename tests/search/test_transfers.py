@@ -11,6 +11,7 @@ import pytest
 
 from latent_client import AsyncClient
 from latent_core.domain.errors import NotFound
+from latent_core.domain.golden import GoldenQuery
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.wire.search import SearchRequest
@@ -165,8 +166,7 @@ async def test_an_export_is_ready_until_something_changes(
     second = await http.post("/v1/containers/export", json={"container_id": "ready"})
     assert second.status_code == 200
     assert (await client.fetch(second.json()["url"])).content[:4] == b"\x28\xb5\x2f\xfd"
-    golden = installation.manifests / "ready" / "eval.json"
-    golden.write_bytes(b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}')
+    await client.add_golden("ready", GoldenQuery(query="lamp", expect=["lamp"]))
     edited = await http.post("/v1/containers/export", json={"container_id": "ready"})
     assert edited.status_code == 202
     await client.wait([edited.json()["job_id"]])

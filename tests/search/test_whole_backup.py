@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from latent_client import AsyncClient
+from latent_core.domain.golden import GoldenQuery, GoldenSet, Thresholds
 from latent_core.domain.manifest.model import Acl, Manifest, Roles, SearchMode
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
@@ -21,7 +22,10 @@ from tests.support.servers.embedding_server import EmbeddingServer
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
 
 MODES: Final = (SearchMode.HYBRID, SearchMode.SEMANTIC, SearchMode.LEXICAL)
-GOLDEN: Final = b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}'
+GOLDEN: Final = GoldenSet(
+    queries=[GoldenQuery(query="lamp", expect=["lamp"])],
+    thresholds=Thresholds.model_validate({"ndcg@10": 0.5}),
+)
 
 
 async def answers(client: AsyncClient, names: list[str], queries: int) -> list[Any]:
@@ -79,9 +83,7 @@ async def back_up_and_restore(
         update={"acl": Acl(roles=Roles(reader=["agent:guide"]))}
     )
     await client.update(shared, if_match=coast.etag)
-    golden = installation.manifests / "coast" / "eval.json"
-    golden.parent.mkdir(exist_ok=True)
-    golden.write_bytes(GOLDEN)
+    await client.replace_golden("coast", GOLDEN, if_match="0")
     log = tmp_path / "log"
     log.mkdir()
     (log / "day.md").write_text("The keeper writes the log.", encoding="utf-8")
@@ -114,8 +116,11 @@ async def back_up_and_restore(
         assert orjson.loads(out)["sources"] == 1
         assert await answers(restored, names, queries) == before
         assert await described(restored, names) == known
-        written = other.manifests / "coast" / "eval.json"
-        assert orjson.loads(written.read_bytes()) == orjson.loads(GOLDEN)
+        golden = await restored.golden_list("coast")
+        assert [(one.id, one.query, one.expect) for one in golden.queries] == [
+            ("q1", "lamp", ["lamp"])
+        ]
+        assert golden.thresholds == GOLDEN.thresholds
         assert {c.id: c.state for c in await restored.containers()} == {
             "coast": ContainerState.ACTIVE,
             "harbour": ContainerState.READONLY,

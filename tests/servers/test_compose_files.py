@@ -173,14 +173,15 @@ def test_only_the_gateway_is_published_and_only_to_this_machine() -> None:
         assert port.startswith("127.0.0.1:")
 
 
-def test_golden_queries_are_in_one_folder_that_gateway_and_workers_may_write() -> None:
-    """Gateways ask them; workers take them into exports and backups, and write those of an import."""
+def test_manifests_are_in_a_volume_that_the_gateway_may_write() -> None:
+    """Only the gateway reads and writes them."""
     folder, volumes = "/var/lib/latent/manifests", STACK["volumes"]
-    for name, dockerfile in zip(("gateway", "worker"), DOCKERFILES, strict=True):
-        (mounted,) = [v for v in SERVICES[name]["volumes"] if v.split(":")[-1] == folder]
-        assert mounted.split(":")[0] in volumes
-        assert mounted == f"manifests:{folder}"
-        assert "LLC_MANIFEST_DIR" not in SERVICES[name]["environment"]
+    assert not [v for v in SERVICES["worker"]["volumes"] if v.split(":")[-1] == folder]
+    (mounted,) = [v for v in SERVICES["gateway"]["volumes"] if v.split(":")[-1] == folder]
+    assert mounted.split(":")[0] in volumes
+    assert mounted == f"manifests:{folder}"
+    assert "LLC_MANIFEST_DIR" not in SERVICES["gateway"]["environment"]
+    for dockerfile in DOCKERFILES:
         text = (REPOSITORY / dockerfile).read_text("utf-8")
         owned = f"install --directory --owner=latent --group=latent {folder}"
         assert 0 < text.find(owned) < text.find("\nVOLUME "), (

@@ -16,6 +16,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from latent_client.access import AccessCalls
+from latent_client.evaluation import EvaluationCalls
 from latent_client.files import read_blocks
 from latent_client.folder import IndexReport, SyncConsent, ensure_index_up_to_date
 from latent_client.jobs import JobCalls
@@ -60,7 +61,6 @@ from latent_core.wire.documents import (
     UploadAnswer,
     UploadView,
 )
-from latent_core.wire.evaluation import EvalRequest, EvalRuns, KeptRun
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
@@ -74,6 +74,7 @@ UNKNOWN_MIME: Final = "application/octet-stream"
 
 class AsyncClient(
     AccessCalls,
+    EvaluationCalls,
     JobCalls,
     OperationCalls,
     ProcessingCalls,
@@ -124,7 +125,7 @@ class AsyncClient(
         self, manifest: Manifest, *, golden: GoldenSet | None = None
     ) -> ContainerCreated:
         """Raises ``Conflict`` if the container exists, also if an earlier call created it and its answer was lost.
-        ``golden`` becomes the server's golden queries of the container, unless it has some for this id."""
+        ``golden`` becomes the container's golden queries."""
         body: dict[str, Any] = {"manifest": _written_keys(manifest)}
         if golden is not None:
             body["golden"] = golden.written()
@@ -417,19 +418,6 @@ class AsyncClient(
             consent=consent,
             timeout_seconds=timeout_seconds,
         )
-
-    # quality
-
-    async def evaluate(self, container_id: str, request: EvalRequest) -> JobAccepted:
-        """Start an evaluation with judged queries. The job's ``result`` is an ``EvalReport``."""
-        body = request.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        path = f"/v1/containers/{part(container_id)}/eval"
-        return await self._transport.ask(JobAccepted, "POST", path, json=body)
-
-    async def eval_runs(self, container_id: str) -> list[KeptRun]:
-        """The last saved run of each set of queries and setup."""
-        path = f"/v1/containers/{part(container_id)}/eval"
-        return [run async for page in self._pages(EvalRuns, path) for run in page.runs]
 
     # refresh
 

@@ -72,6 +72,7 @@ DELIVERED = {
     "eval.enabled": "no other space is switched to without golden queries",
     "eval.metrics": "what an evaluation compares with the last run",
     "eval.thresholds": "gates of an evaluation",
+    "query_log.keep_days": "queries of searches are logged and kept so long",
     "ingest.transcripts.tools": "tool calls of transcripts are kept",
     "ingest.transcripts.reasoning": "reasoning in transcripts is kept",
     "model_budget.job_tokens": "tokens of language models in one job",

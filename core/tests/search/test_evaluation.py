@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 import ir_measures
-import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -17,8 +16,6 @@ from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
 from latent_core.eval.datasets import (
     QueryResult,
     QuerySet,
-    golden_in,
-    golden_key,
     judged,
     read_judged,
 )
@@ -236,23 +233,6 @@ def test_a_set_that_cannot_be_read_is_refused_with_the_place(
     with pytest.raises(Invalid) as refused:
         read_judged(write_set(tmp_path, queries, qrels))
     assert summary in refused.value.message
-
-
-def test_golden_queries_of_a_container_have_a_key_that_changes_with_what_they_say(
-    tmp_path: Path,
-) -> None:
-    golden_data = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
-    assert golden_key(tmp_path, "art") == ""
-    file = tmp_path / "art.eval.json"
-    file.write_bytes(orjson.dumps(golden_data))
-    assert golden_in(tmp_path, "art") == golden_data
-    first = golden_key(tmp_path, "art")
-    file.write_bytes(orjson.dumps(golden_data, option=orjson.OPT_INDENT_2))
-    assert golden_key(tmp_path, "art") == first != ""
-    file.write_bytes(orjson.dumps({**golden_data, "thresholds": {"ndcg@10": 0.5}}))
-    assert golden_key(tmp_path, "art") not in ("", first)
-    file.write_bytes(b'{"queries": []}')  # the template, which nobody filled in
-    assert golden_key(tmp_path, "art") == ""
 
 
 def test_a_ranking_of_nothing_relevant_is_0_whatever_was_judged() -> None:

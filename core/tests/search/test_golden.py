@@ -223,3 +223,14 @@ def test_the_check_of_manifests_reads_golden_queries(
         [sys.executable, str(CHECK), str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, words in done.stderr) == (1, True), done
+
+
+def test_golden_queries_are_read_from_yaml_as_from_json(tmp_path: Path) -> None:
+    file = tmp_path / "golden.yml"
+    file.write_text("queries:\n- {q: lamp, expect: [lamp]}\nthresholds: {ndcg@10: 0.5}\n")
+    assert read_golden(file) == parse_golden(
+        {"queries": [{"q": "lamp", "expect": ["lamp"]}], "thresholds": {"ndcg@10": 0.5}}
+    )
+    file.write_text("queries: [")
+    with pytest.raises(Invalid, match="cannot be read"):
+        read_golden(file)

@@ -43,6 +43,7 @@ from latent_gateway.api import (
     evaluation,
     extractions,
     generated,
+    golden,
     health,
     ingest,
     installation,
@@ -54,6 +55,7 @@ from latent_gateway.api import (
     page_pdfs,
     pages as page_images,
     processing,
+    queries,
     refresh,
     resumable_uploads,
     saved_searches,
@@ -73,6 +75,7 @@ from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console import site
 from latent_gateway.console.entry import sign_in_link
 from latent_gateway.context import Gateway
+from latent_gateway.golden_files import adopt_golden
 from latent_gateway.manifest_sync import read_folder, sync_manifests, warm_all
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
@@ -85,6 +88,7 @@ from latent_gateway.middleware.requests import (
     TelemetryMiddleware,
 )
 from latent_gateway.openapi import GatewayApi, documented_answers
+from latent_gateway.query_log import QueryLog
 from latent_gateway.query_parameters import KNOWN_ONLY
 
 logger = logging.getLogger(__name__)
@@ -106,6 +110,8 @@ ROUTERS = (
     originals,
     jobs,
     evaluation,
+    golden,
+    queries,
     blobs,
     transfers,
     backups,
@@ -155,7 +161,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     """The HTTP application on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     limiter = SearchLimiter(settings.search_wait_seconds)
-    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack), limiter)
+    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack), limiter, QueryLog(stack.db))
     agents = surface(shared)
     app = GatewayApi(
         title="Latent Containers",
@@ -240,6 +246,7 @@ async def _run(
                 fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
                 running.push_async_callback(ended, fresh)
             await sync_manifests(stack, await reading)
+            await adopt_golden(stack, settings.manifests)
             running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
             if companion is not None:
                 await running.enter_async_context(companion(settings, stack))
@@ -302,7 +309,11 @@ async def _answer(
         gc.freeze()  # modules stay: full collections over them would stop the loop for 0.1 s
         gc.set_threshold(GC_OBJECTS, 10, 10)
         announce(_started(settings, stack, app, listening.getsockname()[1]))
-    await task
+    try:
+        await task
+    finally:
+        shared: Gateway = app.state.gateway
+        await shared.query_log.close()
 
 
 def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> StartedGateway:

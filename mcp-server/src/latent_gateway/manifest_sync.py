@@ -11,15 +11,12 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
 
-import orjson
 import yaml
 
 from latent_core.db import audit, containers
 from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
-from latent_core.domain.golden import GoldenSet
 from latent_core.domain.manifest.model import Manifest, check_offered
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
@@ -129,65 +126,24 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError |
     return None
 
 
-EVAL_TEMPLATE: Final[dict[str, Any]] = {
-    "queries": [],
-    "thresholds": {"ndcg@10": 0.8, "recall@20": 0.8, "p95_latency_ms": 500},
-}
-
-
-async def write_files(
-    folder: Path, manifest: Manifest, golden: GoldenSet | None = None
-) -> list[str]:
-    """Write the manifest unless its file has the same content, and the golden queries, or a template of them, unless
-    there are some; returns the written names."""
+async def write_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Write the manifest unless its file has the same content; returns the written names."""
     try:
-        return await asyncio.to_thread(_write, folder, manifest, golden)
+        return await asyncio.to_thread(_write, folder, manifest)
     except OSError as exc:
         raise OutOfSpace(
             f"the container exists, but its manifest could not be written: {exc.strerror}"
         ) from exc
 
 
-def _write(folder: Path, manifest: Manifest, golden: GoldenSet | None) -> list[str]:
+def _write(folder: Path, manifest: Manifest) -> list[str]:
     shown = manifest.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump({"id": manifest.id, **shown}, sort_keys=False, allow_unicode=True)
-    queries = EVAL_TEMPLATE if golden is None else golden.written()
-    queries_text = orjson.dumps(queries, option=orjson.OPT_INDENT_2).decode() + "\n"
-    yaml_name, eval_name = f"{manifest.id}.yaml", f"{manifest.id}/eval.json"
-    written = []
-    if not _says(folder / yaml_name, manifest):
-        _write_whole(folder / yaml_name, text)
-        written.append(yaml_name)
-    if not (folder / eval_name).exists():
-        _write_whole(folder / eval_name, queries_text)
-        written.append(eval_name)
-    return written
-
-
-async def forget_template(folder: Path, container_id: str) -> list[str]:
-    """After a deletion, delete the template of golden queries unless someone has edited it; returns the names of
-    golden queries that remain."""
-    return await asyncio.to_thread(_forget, folder, container_id)
-
-
-def _forget(folder: Path, container_id: str) -> list[str]:
-    stays = []
-    for path in (folder / container_id / "eval.json", folder / f"{container_id}.eval.json"):
-        try:
-            if orjson.loads(path.read_bytes()) == EVAL_TEMPLATE:
-                path.unlink()
-                if path.parent != folder:
-                    path.parent.rmdir()
-        except FileNotFoundError:
-            continue
-        except (
-            OSError,
-            ValueError,
-        ):  # not our template, not writable, or its folder has other files
-            pass
-        if os.path.exists(path):
-            stays.append(path.relative_to(folder).as_posix())
-    return stays
+    name = f"{manifest.id}.yaml"
+    if _says(folder / name, manifest):
+        return []
+    _write_whole(folder / name, text)
+    return [name]
 
 
 def _says(path: Path, manifest: Manifest) -> bool:

@@ -164,7 +164,7 @@ def create(gateway: FakeGateway, request: FakeRequest) -> FakeResponse:
     gateway.create(manifest)
     if "golden" in body:
         gateway.golden[manifest.id] = parse_golden(body["golden"])
-    files = [f"{manifest.id}.yaml", f"{manifest.id}/eval.json"]
+    files = [f"{manifest.id}.yaml"]
     return reply(201, container=summary(manifest), etag=etag(manifest), files=files)
 
 

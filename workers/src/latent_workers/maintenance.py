@@ -7,7 +7,7 @@ import logging
 from random import uniform
 from typing import Final
 
-from latent_core.db import model_answers, placement, resumable_uploads, uploads
+from latent_core.db import model_answers, placement, query_log, resumable_uploads, uploads
 from latent_core.db.documents import duplicates, image_texts
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
@@ -40,7 +40,8 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 async def look(settings: Settings, stack: Stack) -> None:
     """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, uploads that
-    were not continued, unused answers of language models, and containers that have outgrown a shared collection."""
+    were not continued, unused answers of language models, old queries of logs, and containers that have outgrown a
+    shared collection."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
@@ -50,6 +51,7 @@ async def look(settings: Settings, stack: Stack) -> None:
         await uploads.forget_usage(conn)
         await resumable_uploads.expire(conn)
         await model_answers.forget(conn)
+        await query_log.forget(conn)
         for container_id in await duplicates.with_backlog(conn):
             await enqueue_dedup_pending(conn, container_id, principal=PRINCIPAL)
         await enqueue_collection(conn, principal=PRINCIPAL, delay_seconds=LEASES_TO_WAIT * lease)

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import pytest
 
-from latent_core.db import containers
+from latent_core.db import containers, golden
 from latent_core.db.connection import Database
 from latent_core.domain.errors import Conflict, Invalid, StoreFull, Unavailable
+from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
@@ -509,34 +509,50 @@ async def test_unavailable_settings_are_removed_from_the_manifest_and_reported(
     assert "summaries.enabled" in job["warnings"][0]["message"]
 
 
-async def test_golden_queries_go_along(harness: WorkerHarness) -> None:
-    golden = {"queries": [{"q": "lamp", "expect": ["lamp"]}]}
-    folder = harness.deps.settings.manifests / CONTAINER
-    folder.mkdir(parents=True)
-    (folder / "eval.json").write_bytes(orjson.dumps(golden))
-    await harness.add("a.md", b"# A\n\nThe lamp.\n")
-    assert await harness.work() == []
-    data = await export(harness)
-    await take_in(harness, data, "other")
-    written = harness.deps.settings.manifests / "other" / "eval.json"
-    assert orjson.loads(written.read_bytes()) == golden
+GOLDEN_SET: Final = parse_golden(
+    {"queries": [{"q": "lamp", "expect": ["lamp"]}], "thresholds": {"ndcg@10": 0.5}}
+)
 
 
-async def test_golden_queries_that_cannot_be_written_are_reported_and_fail_no_import(
+async def keep_golden(harness: WorkerHarness, container: str, given: GoldenSet) -> None:
+    async with harness.stack.db.transaction() as conn:
+        version = await golden.begin(conn, container, OWNER)
+        await golden.replace(conn, container, given, version)
+
+
+async def golden_of(harness: WorkerHarness, container: str) -> GoldenSet | None:
+    async with harness.stack.db.transaction() as conn:
+        return await golden.read(conn, container)
+
+
+async def test_golden_queries_go_along_unless_the_container_has_some(
     harness: WorkerHarness,
 ) -> None:
-    folder = harness.deps.settings.manifests
-    (folder / CONTAINER).mkdir(parents=True)
-    (folder / CONTAINER / "eval.json").write_bytes(
-        b'{"queries": [{"q": "lamp", "expect": ["lamp"]}]}'
-    )
+    await keep_golden(harness, CONTAINER, GOLDEN_SET)
     await harness.add("a.md", b"# A\n\nThe lamp.\n")
     assert await harness.work() == []
     data = await export(harness)
-    (folder / "other").write_bytes(b"a file where a folder must be")
+    await take_in(harness, data, "other")
+    assert await golden_of(harness, "other") == GOLDEN_SET
+    own = parse_golden({"queries": [{"q": "horn", "expect": ["horn"]}]})
+    await keep_golden(harness, "other", own)
+    await take_in(harness, data, "other", merge=True)
+    assert await golden_of(harness, "other") == own
+
+
+async def test_golden_queries_that_are_not_valid_are_reported_and_fail_no_import(
+    harness: WorkerHarness,
+) -> None:
+    await keep_golden(harness, CONTAINER, GOLDEN_SET)
+    await harness.add("a.md", b"# A\n\nThe lamp.\n")
+    assert await harness.work() == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GoldenSet, "written", lambda _: {"queries": [{"q": "lamp"}]})
+        data = await export(harness)
     await take_in(harness, data, "other")
     (job,) = await sql(harness.stack.db, "SELECT warnings FROM jobs WHERE kind = 'import'")
-    assert "LLC_MANIFEST_DIR" in job["warnings"][0]["message"]
+    assert "expects nothing" in job["warnings"][0]["message"]
+    assert await golden_of(harness, "other") is None
 
 
 AGES = """

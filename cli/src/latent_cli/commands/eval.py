@@ -37,7 +37,7 @@ def evaluate(
         typer.Option("--modes", help="Modes such as semantic,lexical; default: the container's."),
     ] = None,
     save: Annotated[
-        bool, typer.Option("--save", help="Save this run for comparison even if a gate fails.")
+        bool, typer.Option("--save", help="Compare later runs with this one even if a gate fails.")
     ] = False,
     compare: Annotated[
         bool, typer.Option("--compare", help="Compare with the last run and save nothing.")
@@ -56,9 +56,9 @@ def evaluate(
 ) -> None:
     """Measure retrieval quality with golden queries or a judged set.
 
-    Without --dataset it uses ./golden_queries.json if present, else manifests/ID/eval.json of the server. It compares
-    with the last run: nDCG@10 may fall by 2 %, p95 latency may rise by 20 %. If all gates pass, this run is saved as
-    the last run. Exit 1 if a gate fails.
+    Without --dataset it uses ./golden_queries.json if present, else the container's golden queries (latent golden). It
+    compares with the last baseline: nDCG@10 may fall by 2 %, p95 latency may rise by 20 %. If all gates pass, this run
+    is the next baseline. Exit 1 if a gate fails.
     """
     request = _request(dataset, modes, save=save, compare=compare, suggest=suggest, rounds=rounds)
     with JobsBar() as bar:

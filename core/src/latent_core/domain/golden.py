@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BaseModel,
     ConfigDict,
@@ -22,10 +23,32 @@ from pydantic import (
 )
 
 from latent_core.domain.errors import Invalid
+from latent_core.domain.text import Text, trouble
 
 MAX_QUERIES: Final = 10_000
+MAX_ID_CHARS: Final = 256
+MAX_QUERY_CHARS: Final = 8192
+"""As of a search."""
+MAX_EXPECTED: Final = 1000
+"""Documents or strings of one query."""
+MAX_EXPECTED_CHARS: Final = 4096
+EXPECTED: Final = ("expect_docs", "expect_keywords", "expect", "min_score")
+"""Fields of a query that say what it expects."""
 
-Texts = list[Annotated[str, Field(min_length=1)]]
+
+def _sound(value: str) -> str:
+    wrong = trouble(value, layout=True)
+    if wrong is not None:
+        raise ValueError(wrong)
+    return value
+
+
+Texts = Annotated[
+    list[
+        Annotated[str, Field(min_length=1, max_length=MAX_EXPECTED_CHARS), AfterValidator(_sound)]
+    ],
+    Field(max_length=MAX_EXPECTED),
+]
 
 
 class GoldenQuery(BaseModel):
@@ -33,8 +56,16 @@ class GoldenQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    id: str = ""
-    query: Annotated[str, Field(min_length=1, validation_alias=AliasChoices("query", "q"))]
+    id: Annotated[Text, Field(max_length=MAX_ID_CHARS)] = ""
+    query: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=MAX_QUERY_CHARS,
+            validation_alias=AliasChoices("query", "q"),
+        ),
+        AfterValidator(_sound),
+    ]
     expect_docs: Texts = []
     """Document ids, source uris or external ids."""
     expect_keywords: Texts = []
@@ -54,7 +85,7 @@ class GoldenQuery(BaseModel):
 class Thresholds(BaseModel):
     """Minimum means over all queries, and the maximum p95 in milliseconds."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
     ndcg_at_10: Annotated[float | None, Field(alias="ndcg@10", ge=0.0, le=1.0)] = None
     recall_at_20: Annotated[float | None, Field(alias="recall@20", ge=0.0, le=1.0)] = None

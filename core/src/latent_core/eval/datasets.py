@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import yaml
 from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid
@@ -25,44 +26,38 @@ from latent_core.wire.search import Hit
 QRELS: Final = ("qrels/test.tsv", "qrels.tsv", "qrels/dev.tsv")
 MAX_LINES: Final = 2_000_000
 MAX_GOLDEN_BYTES: Final = 16 * 1024 * 1024
-GOLDEN_FILES: Final = ("{id}/eval.json", "{id}.eval.json")
+YAML_SUFFIXES: Final = (".yaml", ".yml")
 COLUMNS: Final = {3: (0, 1, 2), 4: (0, 2, 3)}
 """BEIR writes query, document, grade; TREC has an iteration after the query."""
 
 
 def read_golden(file: Path, where: str | None = None) -> GoldenSet:
-    """Read golden queries in either format; ``Invalid`` says what is wrong. ``where`` is the file's name in messages."""
+    """Read golden queries in either form, as JSON or YAML; ``Invalid`` says what is wrong. ``where`` is the file's name in
+    messages."""
     where = where or str(file)
     try:
-        data = orjson.loads(file.read_bytes())
+        if file.stat().st_size > MAX_GOLDEN_BYTES:
+            raise Invalid(f"{where} has more than {MAX_GOLDEN_BYTES} bytes (the limit)")
+        text = file.read_bytes()
+        data = yaml.safe_load(text) if file.suffix in YAML_SUFFIXES else orjson.loads(text)
     except OSError as exc:
         raise Invalid(f"{where} cannot be read: {exc.strerror}") from exc
-    except ValueError as exc:
+    except (ValueError, yaml.YAMLError) as exc:
         raise Invalid(f"{where} cannot be read: {exc}") from exc
     return parse_golden(data, where=where)
 
 
-def golden_in(folder: Path, container_id: str) -> dict[str, Any] | None:
-    """A container's golden queries from the manifest folder; None without a valid file."""
-    for name in GOLDEN_FILES:
-        file = folder / name.format(id=container_id)
-        try:
-            if file.stat().st_size > MAX_GOLDEN_BYTES:
-                continue
-            data = orjson.loads(file.read_bytes())
-            parse_golden(data)
-        except (OSError, ValueError, Invalid):
-            continue  # no file, or the template is not filled in
-        return dict(data)
-    return None
-
-
-def golden_key(folder: Path, container_id: str) -> str:
-    """Digest of ``golden_in``; empty without golden queries."""
-    found = golden_in(folder, container_id)
-    if found is None:
-        return ""
-    return hashlib.sha256(orjson.dumps(found, option=orjson.OPT_SORT_KEYS)).hexdigest()
+def write_golden(file: Path, golden: GoldenSet) -> None:
+    """Write golden queries so that ``read_golden`` reads them, by the ending as YAML or JSON; ``Invalid`` if the file
+    cannot be written."""
+    if file.suffix in YAML_SUFFIXES:
+        text = yaml.safe_dump(golden.written(), sort_keys=False, allow_unicode=True)
+    else:
+        text = orjson.dumps(golden.written(), option=orjson.OPT_INDENT_2).decode() + "\n"
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise Invalid(f"{file} cannot be written: {exc.strerror}") from exc
 
 
 def read_judged(folder: Path) -> list[JudgedQuery]:
@@ -182,6 +177,7 @@ def judged(query: GoldenQuery | JudgedQuery, hits: Sequence[Hit]) -> QueryResult
         ndcg_at_10=figures.ndcg,
         recall_at_20=figures.recall_20,
         hits=figures.hits,
+        reciprocal_rank=figures.reciprocal_rank,
         failures=failures,
     )
     return QueryResult(query.id, figures, verdict)

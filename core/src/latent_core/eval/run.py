@@ -30,6 +30,7 @@ from latent_core.wire.evaluation import (
     EvalRequest,
     JudgedQuery,
     KeptRun,
+    QueryVerdict,
     RerankReport,
     Setup,
     SetupReport,
@@ -53,10 +54,24 @@ class SetupRun:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run to store."""
+
+    run: KeptRun
+    verdicts: Sequence[QueryVerdict]
+    """Of every query, in their order."""
+    gates: Sequence[str]
+    partial: int
+    golden: bool
+    baseline: bool
+    """Whether later runs are compared with it."""
+
+
+@dataclass(frozen=True, slots=True)
 class EvaluationResult:
     report: EvalReport
-    runs: Sequence[tuple[KeptRun, bool]]
-    """Runs to keep, each with whether it passed."""
+    runs: Sequence[MeasuredRun]
+    """Runs to store; none if the request only compares."""
     notes: Sequence[Issue]
 
 
@@ -100,8 +115,9 @@ class Evaluation:
             await self._repeat_while_slower(setup, run)
         reports = [self._report(setup, run) for setup, run in runs]
         keep = is_baseline(self._request, reports)
-        kept = [
-            (self._kept(run, one), one.passed) for (_, run), one in zip(runs, reports, strict=True)
+        measured = [
+            self._measured(run, one, baseline=keep)
+            for (_, run), one in zip(runs, reports, strict=True)
         ]
         return EvaluationResult(
             EvalReport(
@@ -113,7 +129,7 @@ class Evaluation:
                 reranking=await self._reranking(pairs, missing),
                 kept=keep,
             ),
-            kept if keep else (),
+            () if self._request.compare else measured,
             self._notes(setups),
         )
 
@@ -197,13 +213,21 @@ class Evaluation:
             metrics=self._metrics(last),
         )
 
-    def _kept(self, run: SetupRun, setup_report: SetupReport) -> KeptRun:
-        return KeptRun(
+    def _measured(self, run: SetupRun, setup_report: SetupReport, *, baseline: bool) -> MeasuredRun:
+        kept = KeptRun(
             setup=setup_report.name,
             dataset=self._questions.dataset,
             means=setup_report.means,
             ndcg_by_query={a.id: a.figures.ndcg for a in run.answers},
             process=self._process,
+        )
+        return MeasuredRun(
+            kept,
+            [answer.verdict for answer in run.answers],
+            setup_report.gates,
+            setup_report.partial,
+            golden=self._request.golden is not None,
+            baseline=baseline,
         )
 
     def _to_try(self) -> list[Setup]:
@@ -225,7 +249,8 @@ def questions_of(container: Container, request: EvalRequest) -> QuerySet:
     questions = QuerySet.of(request, container.manifest.eval.thresholds)
     if not questions.queries:
         raise Invalid(
-            f"There are no queries. Write manifests/{container.id}/eval.json, or send golden or judged queries."
+            f"container '{container.id}' has no golden queries: add some (latent golden add {container.id} …, or "
+            "Quality in the console), or send golden or judged queries"
         )
     return questions
 

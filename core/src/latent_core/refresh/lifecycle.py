@@ -140,7 +140,7 @@ def _check_measured(container: Container, request: RefreshRequest, payload: Refr
     if switches and container.manifest.eval.enabled and payload.golden is None:
         raise Forbidden(
             f"Container '{container.id}' has eval.enabled but no golden queries to measure the new space. "
-            f"Write manifests/{container.id}/eval.json, or use force to switch without a measurement.",
+            f"Add some (latent golden import {container.id} FILE), or use force to switch without a measurement.",
             key="eval.enabled",
         )
 

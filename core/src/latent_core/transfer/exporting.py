@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -22,13 +22,14 @@ import numpy as np
 import orjson
 
 from latent_core.blobs.port import BlobStore
-from latent_core.db import sources
+from latent_core.db import golden, sources
 from latent_core.db.connection import Database
 from latent_core.db.containers import Container
 from latent_core.db.transfer import archives, export_rows as rows
 from latent_core.domain import versions
 from latent_core.domain.errors import Conflict, DamagedBlob, NotFound
 from latent_core.domain.generated import FIRST_POSITION
+from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import Sha256, point_id
 from latent_core.domain.versions import recipe
 from latent_core.ingest.stage import Checkpoint
@@ -75,8 +76,6 @@ class ExportOptions:
 
     vectors: bool = True
     blobs: bool = True
-    golden: str = ""
-    """Key of the requested golden queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +139,16 @@ class ArchiveExport:
         self._batch = 0
         self._expected = 0
 
-    async def write(self, file: IO[bytes], golden: Mapping[str, Any] | None) -> FinishedArchive:
+    async def write(self, file: IO[bytes]) -> FinishedArchive:
         """Write the whole archive into ``file``; a transient ``Conflict`` if the export must start again."""
         async with self._db.transaction() as conn:
             begun = await rows.now(conn)
-            key = await archives.contents_key(conn, self._container.id, self._options.golden)
+            key = await archives.contents_key(conn, self._container.id)
             self._expected = await rows.live_chunks(conn, self._container.id)
             found = await sources.listed(conn, self._container.id)
+            queries = await golden.read(conn, self._container.id)
         writer = ArchiveWriter(file)
-        await asyncio.to_thread(self._open, writer, begun, golden, found)
+        await asyncio.to_thread(self._open, writer, begun, queries, found)
         await self._corpora(writer, begun)
         await self._documents(writer, begun)
         totals = await asyncio.to_thread(writer.close)
@@ -160,7 +160,7 @@ class ArchiveExport:
         self,
         writer: ArchiveWriter,
         begun: Any,
-        golden: Mapping[str, Any] | None,
+        queries: GoldenSet | None,
         found: list[SourceView],
     ) -> None:
         container, space = self._container, self._container.space
@@ -178,8 +178,8 @@ class ArchiveExport:
         )
         writer.add(HEADER, header.model_dump_json(exclude_defaults=True).encode())
         writer.add(MANIFEST, container.manifest.model_dump_json().encode())
-        if golden is not None:
-            writer.add(GOLDEN, orjson.dumps(golden))
+        if queries is not None:
+            writer.add(GOLDEN, orjson.dumps(queries.written()))
 
     async def _corpora(self, writer: ArchiveWriter, begun: Any) -> None:
         after: UUID | None = None

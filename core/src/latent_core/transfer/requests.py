@@ -77,9 +77,6 @@ class ExportPayload(BaseModel):
 
     vectors: bool = True
     blobs: bool = True
-    golden: str = ""
-    """Key of the golden queries at the time of the request. The requester compares it. The worker's own key could differ,
-    because its manifest folder may differ, and the export would then never match the request."""
     kept: bool = False
     """A backup, kept until newer ones replace it. Other exports are kept for a day."""
     verify: int | None = None

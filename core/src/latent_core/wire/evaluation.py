@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from latent_core.domain.golden import MAX_QUERIES, GoldenSet
 from latent_core.domain.manifest.model import Fusion, FusionMethod, SearchMode
-from latent_core.wire.base import PagedEnvelope
+from latent_core.wire.base import Envelope, PagedEnvelope
 from latent_core.wire.search import MAX_QUERY_CHARS
 
 MAX_JUDGEMENTS: Final = 10_000
@@ -55,7 +56,7 @@ class Setup(BaseModel):
 class EvalRequest(BaseModel):
     """Body of ``POST /v1/containers/{id}/eval``: golden queries, or those of a judged set, or neither.
 
-    Without either, the golden queries in the server's manifest folder are used.
+    Without either, the container's own golden queries are used.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -113,6 +114,8 @@ class QueryVerdict(BaseModel):
     ndcg_at_10: float
     recall_at_20: float
     hits: int
+    reciprocal_rank: float = 0.0
+    """1 / the rank of the first right document; of strings, the mean over them. 0: none of the hits is right."""
     failures: list[str] = []
 
 
@@ -221,3 +224,66 @@ class KeptRun(BaseModel):
 
 class EvalRuns(PagedEnvelope):
     runs: list[KeptRun]
+
+
+class EvalRun(BaseModel):
+    """A stored run of one setup."""
+
+    id: int
+    setup: str
+    dataset: str
+    """Hash of the queries and their expected answers: runs with the same one measured the same."""
+    golden: bool = True
+    """False: of a judged set."""
+    passed: bool
+    baseline: bool
+    """Whether later runs of the same queries and setup are compared with it."""
+    means: Means
+    queries: int
+    partial: int = 0
+    """Incomplete answers."""
+    gates: list[str] = []
+    """The failed gates."""
+    embedder: str | None = None
+    """Of the vectors that were searched; None if they no longer exist."""
+    job_id: int | None = None
+    principal: str
+    created_at: datetime
+
+
+class EvalHistory(PagedEnvelope):
+    runs: list[EvalRun]
+
+
+class EvalRunAnswer(Envelope):
+    run: EvalRun
+    verdicts: list[QueryVerdict] | None
+    """Of every query; None for a run that is older than ``MAX_DETAILED`` others of its setup."""
+
+
+class QueryChange(BaseModel):
+    """One query in two runs."""
+
+    id: str
+    query: str
+    before: QueryVerdict
+    after: QueryVerdict
+    change: float
+    """Of nDCG@10; above 0 means better."""
+
+
+class RunDifference(Envelope):
+    """Two runs, query by query. Queries are the same if id and text are."""
+
+    before: EvalRun
+    after: EvalRun
+    ndcg_at_10: Interval | None
+    """The mean difference over the queries of both runs; above 0 means better. None without such a query."""
+    better: int
+    worse: int
+    same: int
+    only_before: int
+    """Queries of the first run that the second did not measure."""
+    only_after: int
+    changes: list[QueryChange]
+    """The queries whose nDCG@10, rank or verdict differs, the largest change first."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
-from latent_core.db import audit, containers, embed_usage
+from latent_core.db import audit, containers, embed_usage, golden
 from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
@@ -34,7 +35,8 @@ from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import PreconditionRequired, json_answer
-from latent_gateway.manifest_sync import forget_template, warm, write_files
+from latent_gateway.golden_files import files_of
+from latent_gateway.manifest_sync import warm, write_files
 from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer, version_of
 
 router = APIRouter(tags=["containers"])
@@ -138,7 +140,7 @@ async def created(
     shared: Gateway,
     caller: Principal,
     request_id: str,
-    golden: GoldenSet | None = None,
+    golden_set: GoldenSet | None = None,
 ) -> tuple[ContainerCreated, Space]:
     """The new container, which is stored, and the space whose model is loaded next."""
     access.check_creation(caller, manifest.id)
@@ -156,7 +158,11 @@ async def created(
         principal=caller.name,
         request_id=request_id,
     )
-    files = await write_files(shared.settings.manifests, manifest, golden)
+    if golden_set is not None:
+        async with stack.db.transaction() as conn:
+            version = await golden.begin(conn, manifest.id, caller.name)
+            await golden.replace(conn, manifest.id, golden_set, version)
+    files = await write_files(shared.settings.manifests, manifest)
     answer = ContainerCreated(
         container=summary(container), etag=container.etag, files=files, issues=offer_issues
     )
@@ -252,15 +258,15 @@ async def delete(
             request_id=request_id,
         )
     shared.stack.wake()
-    golden = await forget_template(shared.settings.manifests, container.id)
-    offer_issues = [_golden_stay(container.id, golden)] if golden else []
+    files = await asyncio.to_thread(files_of, shared.settings.manifests, container.id)
+    offer_issues = [_golden_stay(container.id, files)] if files else []
     return json_answer(JobAccepted(job_id=job_id, issues=offer_issues), request_id, status=202)
 
 
 def _golden_stay(container_id: str, names: list[str]) -> Issue:
     return Issue(
         code=IssueCode.POLICY,
-        message=f"the golden queries of '{container_id}' stay in the manifest folder ({', '.join(names)}), since people "
-        "write them: remove them unless a container of that id is to be measured by them",
+        message=f"golden queries of '{container_id}' stay in the manifest folder ({', '.join(names)}), since people "
+        "write them: remove them unless a new container of that id is to take them at the next start",
         details={"files": names},
     )

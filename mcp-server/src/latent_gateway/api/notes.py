@@ -288,7 +288,7 @@ async def _with_nearest(
         diagnostics=False,
     )
     try:
-        found = await find(request, shared, caller, request_id, links)
+        found = await find(request, shared, caller, request_id, links, logged=False)
     except LatentError as error:
         issue = Issue(
             code=error.code, message=f"the nearest notes were not looked up: {error.message}"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from fastapi import APIRouter, Response
 
+from latent_core.db import golden
 from latent_core.db.containers import Space
-from latent_core.domain.golden import GoldenSet
-from latent_core.eval.datasets import read_golden
 from latent_core.refresh.lifecycle import begin, manifest_after, note_before_rollback, rollback
 from latent_core.refresh.plan import plan
 from latent_core.runtime.failpoint import failpoint
@@ -64,12 +60,11 @@ async def refreshed(
     async with stack.db.transaction() as conn:
         lookup = access.owned if body.dry_run else access.changeable
         container = await lookup(conn, caller, body.container_id)
-    golden = None
-    if body.strategy in (Strategy.PARALLEL, Strategy.DRIFT):
-        golden = await asyncio.to_thread(_golden_of, settings.manifests, container.id)
+        judged = body.strategy in (Strategy.PARALLEL, Strategy.DRIFT)
+        golden_set = await golden.read(conn, container.id, MAX_GOLDEN) if judged else None
     refresh_request = body.request()
     if body.dry_run:
-        queries = len(golden.queries) if golden is not None else 0
+        queries = len(golden_set.queries) if golden_set is not None else 0
         planned = await plan(stack.db, stack.embedders, container, refresh_request, queries)
         return PlanAnswer(plan=planned)
     keep_days = (
@@ -84,7 +79,7 @@ async def refreshed(
         way=refresh_request.way,
         force=refresh_request.force,
         keep_days=keep_days,
-        golden=golden,
+        golden=golden_set,
     )
     if refresh_request.strategy is not Strategy.REPARSE:
         await stack.embedders.measure(manifest_after(container, refresh_request))
@@ -137,20 +132,3 @@ async def back(
 
 def _view(space: Space) -> ModelView:
     return ModelView(embedder=space.embedder, version=space.lineage, dims=space.dims)
-
-
-def _golden_of(manifests: Path, container_id: str) -> GoldenSet | None:
-    """The golden queries in the manifest folder, at most ``MAX_GOLDEN``. A template without queries counts as none."""
-    for file in (manifests / container_id / "eval.json", manifests / f"{container_id}.eval.json"):
-        if file.is_file() and _says_something(file):
-            golden = read_golden(file)
-            return golden.model_copy(update={"queries": golden.queries[:MAX_GOLDEN]})
-    return None
-
-
-def _says_something(file: Path) -> bool:
-    try:
-        golden_data: Any = orjson.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return True  # read_golden reports the error
-    return not isinstance(golden_data, dict) or bool(golden_data.get("queries"))

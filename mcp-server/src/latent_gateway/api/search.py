@@ -36,9 +36,16 @@ async def search(
 
 
 async def find(
-    body: SearchRequest, shared: Gateway, caller: Principal, request_id: str, links: BlobLinks
+    body: SearchRequest,
+    shared: Gateway,
+    caller: Principal,
+    request_id: str,
+    links: BlobLinks,
+    *,
+    logged: bool = True,
 ) -> SearchResponse:
-    """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read."""
+    """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read. ``logged``: it is
+    what somebody searches for, and not a part of another task."""
     async with shared.limiter.check():
         readable = await _readable(body, shared, caller)
     searched = _searched(readable, shared.settings.search_max_containers)
@@ -53,6 +60,8 @@ async def find(
         shared.stack.metrics,
         shared.limiter,
     ).search(body, searched, image, like=like)
+    if logged:
+        shared.query_log.add(caller.name, body, searched, answer)
     logger.info(
         "search_completed",
         extra={

@@ -18,7 +18,6 @@ from latent_core.domain.ids import CONTAINER_SLUG, Sha256
 from latent_core.domain.job import ArchiveKind
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.eval.datasets import golden_key
 from latent_core.runtime.failpoint import failpoint
 from latent_core.search.readable import Readable
 from latent_core.transfer.reader import ArchiveOpening, read_opening
@@ -67,10 +66,7 @@ async def exported(
     """The answer of ``export``."""
     async with shared.stack.db.transaction() as conn:
         container = await access.owned(conn, caller, body.container_id)
-    golden = await asyncio.to_thread(golden_key, shared.settings.manifests, container.id)
-    async with shared.stack.db.transaction() as conn:
-        container = await access.owned(conn, caller, body.container_id)
-        key = await archives.contents_key(conn, container.id, golden)
+        key = await archives.contents_key(conn, container.id)
         ready = await archives.ready(
             conn, container.id, vectors=body.vectors, blobs=body.blobs, key=key
         )
@@ -83,7 +79,7 @@ async def exported(
         job_id = await request_export(
             conn,
             container.id,
-            ExportPayload(vectors=body.vectors, blobs=body.blobs, golden=golden),
+            ExportPayload(vectors=body.vectors, blobs=body.blobs),
             principal=caller.name,
         )
         await audit.note(

@@ -15,7 +15,7 @@ from latent_workers.deps import Deps
 
 
 async def evaluate(ctx: JobContext, deps: Deps) -> None:
-    """Search, judge, compare, and save the run if the request or its result says so.
+    """Search, judge, compare, and store the run unless the request only compares.
 
     The gateway has checked that the requester owns the container.
     """
@@ -37,9 +37,9 @@ async def evaluate(ctx: JobContext, deps: Deps) -> None:
         await finish(
             conn, ctx.job, warnings=result.notes, result=result.report.model_dump(mode="json")
         )
-        for run, passed in result.runs:
+        for measured in result.runs:
             await eval_runs.save(
-                conn, container.id, run, passed=passed, principal=ctx.job.principal
+                conn, container.id, measured, job_id=ctx.job.id, principal=ctx.job.principal
             )
 
     await ctx.transact(write)

@@ -32,7 +32,7 @@ async def export(ctx: JobContext, deps: Deps) -> None:
     if payload.verify is not None:
         await _verify(ctx, deps, payload.verify)
         return
-    options = ExportOptions(vectors=payload.vectors, blobs=payload.blobs, golden=payload.golden)
+    options = ExportOptions(vectors=payload.vectors, blobs=payload.blobs)
     async with cleanup_on_failure(ctx, deps), private_folder():
         exported = await make_archive(ctx, deps, options)
         await _record(ctx, deps, payload, exported)

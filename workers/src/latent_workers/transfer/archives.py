@@ -12,7 +12,6 @@ from typing import Final
 from latent_core.blobs.writer import store_file
 from latent_core.db import containers
 from latent_core.domain.errors import Issue, IssueCode, NotFound, OutOfSpace
-from latent_core.eval.datasets import golden_in
 from latent_core.queue.context import JobContext
 from latent_core.runtime.failpoint import failpoint
 from latent_core.transfer.exporting import ArchiveExport, ExportOptions, FinishedArchive
@@ -37,7 +36,6 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
         await ctx.progress(done, total, "chunks written")
 
     store = stack.blobs.of(container.bucket)
-    golden = await asyncio.to_thread(golden_in, deps.settings.manifests, container_id)
     export = ArchiveExport(
         stack.db,
         stack.vectors,
@@ -50,7 +48,7 @@ async def make_archive(ctx: JobContext, deps: Deps, options: ExportOptions) -> F
     with NamedTemporaryFile(dir=stack.tmp, prefix="export-") as file:
         try:
             with cleanup.requeued():
-                exported = await export.write(file, golden)
+                exported = await export.write(file)
             await asyncio.to_thread(file.flush)
         except OSError as exc:
             raise OutOfSpace(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set as AbstractSet
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -14,11 +13,13 @@ from uuid import UUID
 import orjson
 
 from latent_core.blobs.writer import store_file
+from latent_core.db import golden
 from latent_core.db.connection import Connection
 from latent_core.db.spaces import space_points
 from latent_core.db.transfer import archives, import_rows as rows
-from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, OutOfSpace
+from latent_core.domain.errors import Conflict, Invalid, Issue, IssueCode, LatentError, OutOfSpace
 from latent_core.domain.findings import RefusedInputs
+from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.ids import Sha256
 from latent_core.domain.vector_types import Matrix
 from latent_core.ingest.delete import LEASES_TO_WAIT, enqueue_collection, enqueue_purges
@@ -324,8 +325,7 @@ class Steps:
         self.refused_of_step.check(others=self.text_pieces)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
-        folder = self.deps.settings.manifests
-        unwritten = await asyncio.to_thread(_golden_words, path, folder, container_id)
+        golden_set, skipped = await asyncio.to_thread(_golden_in, path)
 
         async def write(conn: Connection) -> None:
             await hold(conn, job)
@@ -336,6 +336,8 @@ class Steps:
                     )
                 await enqueue_dedup_pending(conn, container_id, principal=job.principal)
                 await enqueue_if_needed(conn, container_id)
+            if golden_set is not None:
+                await _take_golden(conn, container_id, golden_set, job.principal)
             await archives.forget_import(conn, job.id)
             result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
             collection_id = self.target.container.space.collection_id
@@ -349,7 +351,7 @@ class Steps:
                 job,
                 warnings=[
                     *_warnings(payload, self.refused_inputs, self.note),
-                    *unwritten,
+                    *skipped,
                     *refused_input_warnings(without_points),
                 ],
                 result={"container_id": container_id, **result},
@@ -405,32 +407,26 @@ def _warnings(
     return found
 
 
-def _golden_words(path: Path, folder: Path, container_id: str) -> list[Issue]:
-    """Write the golden queries; returns a warning if that fails, which does not fail the import."""
-    try:
-        _write_golden(path, folder, container_id)
-    except OSError as exc:
-        message = (
-            f"the golden queries of the archive could not be written to the manifest folder of the worker "
-            f"({exc.strerror}): it must be writable and shared with the gateway (LLC_MANIFEST_DIR)"
-        )
-        return [Issue(code=IssueCode.POLICY, message=message)]
-    return []
-
-
-def _write_golden(path: Path, folder: Path, container_id: str) -> None:
-    """Golden queries of the archive, unless the container has some."""
-    file = folder / container_id / "eval.json"
-    if file.exists():
-        return
+def _golden_in(path: Path) -> tuple[GoldenSet | None, list[Issue]]:
+    """The golden queries of the archive; invalid ones are skipped with a warning, which fails no import."""
     with path.open("rb") as archive:
         reader = ArchiveReader(archive)
         for _, member in zip(range(3), reader, strict=False):  # it stands third, or nowhere
             if member.name == GOLDEN:
-                data = orjson.dumps(
-                    orjson.loads(reader.whole(MAX_SMALL)), option=orjson.OPT_INDENT_2
-                )
-                file.parent.mkdir(parents=True, exist_ok=True)
-                draft = file.with_name(f".eval.json.{os.getpid()}")
-                draft.write_bytes(data + b"\n")
-                draft.replace(file)
+                data = orjson.loads(reader.whole(MAX_SMALL))
+                try:
+                    return parse_golden(data, where="golden queries of the archive"), []
+                except Invalid as exc:
+                    message = f"the golden queries of the archive were not imported: {exc.message}"
+                    return None, [Issue(code=IssueCode.POLICY, message=message)]
+    return None, []
+
+
+async def _take_golden(
+    conn: Connection, container_id: str, golden_set: GoldenSet, principal: str
+) -> None:
+    """Store the golden queries of the archive, unless the container has some."""
+    if (await golden.state(conn, container_id)).queries:
+        return
+    version = await golden.begin(conn, container_id, principal)
+    await golden.replace(conn, container_id, golden_set, version)

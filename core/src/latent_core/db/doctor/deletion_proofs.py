@@ -70,7 +70,9 @@ SELECT (SELECT count(*) FROM documents WHERE container_id = %(id)s) AS documents
            AS postings,
        (SELECT count(*) FROM blob_refs r JOIN documents d ON d.id = r.doc_id WHERE d.container_id = %(id)s)
            AS blob_refs,
-       (SELECT count(*) FROM eval_runs WHERE container_id = %(id)s) AS eval_runs
+       (SELECT count(*) FROM eval_runs WHERE container_id = %(id)s) AS eval_runs,
+       (SELECT count(*) FROM golden_queries WHERE container_id = %(id)s) AS golden_queries,
+       (SELECT count(*) FROM query_log WHERE container_id = %(id)s) AS logged_queries
 """
 
 BLOBS_OF_CONTAINER: Final = """

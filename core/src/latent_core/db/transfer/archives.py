@@ -72,6 +72,7 @@ SELECT md5(concat_ws('/', c.etag, c.live_space,
         JOIN documents d ON d.id = s.doc_id AND d.live_generation = s.generation WHERE d.container_id = c.id),
        (SELECT nullif(concat_ws('/', count(*), max(e.created_at)), '0') FROM page_extractions e
         JOIN documents d ON d.id = e.doc_id AND d.live_generation = e.generation WHERE d.container_id = c.id),
+       (SELECT concat_ws('/', 'golden', g.version, g.changed_at) FROM golden_sets g WHERE g.container_id = c.id),
        (SELECT string_agg(concat_ws('/', s.root, s.id), '/' ORDER BY s.root) FROM sources s
         WHERE s.container_id = c.id))) AS key
 FROM containers c WHERE c.id = %(container_id)s
@@ -185,10 +186,10 @@ async def containing(
     return [f"{r['kind']} {r['id']}" for r in rows]
 
 
-async def contents_key(conn: Connection, container_id: str, golden: str = "") -> str:
-    """A value that changes when the contents of an export change. ``golden`` is the key of the golden queries' file."""
+async def contents_key(conn: Connection, container_id: str) -> str:
+    """A value that changes when the contents of an export change."""
     row = await (await conn.execute(CONTENTS, {"container_id": container_id})).fetchone()
-    return f"{row['key']}{golden}" if row else ""
+    return str(row["key"]) if row else ""
 
 
 async def ready(

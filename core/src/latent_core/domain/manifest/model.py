@@ -264,6 +264,14 @@ class Eval(_ManifestModel):
     """Minimum means of the golden queries, and the maximum p95; thresholds in a golden set take priority."""
 
 
+MAX_LOG_DAYS: Final = 365
+
+
+class QueryLog(_ManifestModel):
+    keep_days: int | None = Field(default=None, ge=1, le=MAX_LOG_DAYS)
+    """Log the queries of searches, without who sent them, and keep them so long. None: they are not logged."""
+
+
 class Display(_ManifestModel):
     sort: Literal["score_then_freshness", "freshness_then_score", "source_then_score"] = (
         "score_then_freshness"
@@ -349,6 +357,7 @@ class Manifest(_ManifestModel):
     storage: Storage = Storage()
     backup: Backup = Backup()
     eval: Eval = Eval()
+    query_log: QueryLog = QueryLog()
     display: Display = Display()
     acl: Acl = Acl()
     summaries: Summaries = Summaries()
