@@ -14,6 +14,7 @@ from latent_gateway.console.entry import sign_in, sign_in_link
 from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.operations import jobs
+from latent_gateway.console.reference import api_reference
 from latent_gateway.console.searching import search
 
 ROUTERS: Final = (
@@ -27,6 +28,7 @@ ROUTERS: Final = (
     document.router,
     jobs.router,
     uploads.router,
+    api_reference.router,
 )
 rest = pages()
 

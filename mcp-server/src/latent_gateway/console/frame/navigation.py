@@ -23,6 +23,7 @@ class Section:
 CONTAINERS: Final = Section("containers", "Containers", "/")
 SEARCH: Final = Section("search", "Search", "/console/search")
 JOBS: Final = Section("jobs", "Jobs", "/console/jobs")
+API: Final = Section("api", "API", "/console/api")
 
 
 def sections(principal: Principal) -> tuple[Section, ...]:
@@ -30,7 +31,7 @@ def sections(principal: Principal) -> tuple[Section, ...]:
     found = [CONTAINERS] if Scope.READ in principal.scopes else []
     if Scope.READ in principal.scopes:
         found.append(SEARCH)
-    return (*found, JOBS)
+    return (*found, JOBS, API)
 
 
 def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
