@@ -49,7 +49,9 @@ async def test_an_operation_is_found_as_one_types_and_tried_with_ones_own_token(
         await desk.fill(desk.page.get_by_role("searchbox"), "containers describe")
         await expect(desk.page.locator(".operations li")).to_have_count(1)
         await desk.press(desk.page.get_by_role("link", name="/v1/containers/describe"))
-        await expect(desk.page.get_by_role("region", name="Parameters").first).to_contain_text("container_id")
+        await expect(desk.page.get_by_role("region", name="Parameters").first).to_contain_text(
+            "container_id"
+        )
         assert await desk.barriers() == []
         assert await desk.overflow() == 0
         await desk.fill(desk.page.get_by_label("Token"), installation.token)
@@ -71,7 +73,7 @@ async def test_a_wrong_token_and_a_wrong_body_show_the_answer_of_the_api(
         await desk.page.get_by_role("button", name="Send").click()
         await expect(desk.page.locator("#try-answer .bad")).to_contain_text("401")
         await desk.page.get_by_label("Token").fill(installation.token)
-        await desk.page.get_by_label("Body", exact=True).fill("{not json")
+        await desk.page.get_by_role("textbox", name="Body").fill("{not json")
         await desk.page.get_by_role("button", name="Send").click()
         await expect(desk.page.locator("#try-answer .bad")).to_contain_text("400")
         await expect(desk.page.locator("#try-answer pre")).to_contain_text("INVALID")

@@ -202,7 +202,7 @@ def _skeleton(schema: Json, given: Json, depth: int) -> Any:
     low = of.get("minimum", 0)
     empty: dict[str, Any] = {
         "array": [],
-        "integer": low,
+        "integer": int(low),
         "number": low,
         "boolean": False,
         "object": {},
