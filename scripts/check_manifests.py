@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import LatentError
+from latent_core.domain.manifest import templates
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.eval.datasets import read_golden
 
-SHIPPED: Final = Path(__file__).parent.parent / "cli" / "src" / "latent_cli" / "data" / "manifests"
+SHIPPED: Final = Path(str(templates.SHIPPED))
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+from datetime import date
 from pathlib import Path
 
 import orjson
@@ -13,11 +14,12 @@ import pytest
 from latent_cli.commands.extract import page_numbers
 from latent_cli.progress import IngestBars, JobsBar
 from latent_cli.session import API_REMEDY
-from latent_cli.templates import golden_queries
 from latent_client.waiting import WaitProgress
 from latent_core.domain.errors import Invalid
 from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.domain.manifest.model import Fusion, Manifest
+from latent_core.domain.manifest.templates import golden_queries
+from latent_core.wire.container_sizes import StoreSizes
 from latent_gateway.auth import access
 from tests.support.fake_gateway.gateway import FakeGateway
 from tests.support.harness.cli import Latent
@@ -80,6 +82,22 @@ def test_applying_a_manifest_prints_what_changes(
     again = latent("container", "apply", file, "--json")
     assert again.json["changed"] is False
     assert len(gateway.requests_to("PUT .*")) == 1
+
+
+def test_sizes_are_listed_by_day_and_a_missing_measurement_is_explained(
+    latent: Latent, gateway: FakeGateway
+) -> None:
+    assert "not measured yet" in latent("container", "sizes", "notes").out
+    gateway.store_sizes["notes"] = [measured_on(date(2026, 1, 2), postgres_bytes=3_000_000)]
+    assert re.search(r"2026-01-02 +8 +40 +3\.0 MB", latent("container", "sizes", "notes").out)
+    listed = latent("container", "sizes", "notes", "--json").json["sizes"]
+    assert [one["postgres_bytes"] for one in listed] == [3_000_000]
+
+
+def measured_on(day: date, *, postgres_bytes: int) -> StoreSizes:
+    values = dict.fromkeys(StoreSizes.model_fields, 1)
+    values |= {"documents": 8, "chunks": 40, "postgres_bytes": postgres_bytes}
+    return StoreSizes.model_validate({**values, "day": day, "measured_at": f"{day}T12:00:00Z"})
 
 
 def test_applying_to_a_container_that_is_not_there_names_the_remedy(
@@ -516,8 +534,10 @@ def test_an_evaluation_by_a_mode_that_is_not_offered_is_refused_at_once(
 
 def test_shipped_manifests_are_templates(latent: Latent, gateway: FakeGateway) -> None:
     listed = latent("container", "templates", "--json").json["templates"]
-    assert [one["id"] for one in listed] == ["expressionist-art", "samples"]
+    kinds = ["notes", "code", "papers", "web", "pictures"]
+    assert [one["id"] for one in listed] == [*kinds, "expressionist-art", "samples"]
     assert re.search(r"samples +Skerry Point", latent("container", "templates").out)
+    assert latent("container", "templates", "papers").out.startswith("# Papers and reports: PDFs")
     assert latent("container", "create", "--from", "expressionist-art").code == 0
     whole = gateway.manifests["expressionist-art"]
     assert (whole.name, whole.dims, whole.pdf.max_pages) == ("Expressionist Art", 1408, 1000)

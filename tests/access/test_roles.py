@@ -364,6 +364,10 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("PUT", "/v1/containers/{container_id}/state"): Row(
         CHANGE, plain(f"{CONTAINER}/state", body={"state": "active"})
     ),
+    ("POST", "/v1/containers/{container_id}/plan"): Row(
+        CHANGE, plain(f"{CONTAINER}/plan", body={"manifest": VAULT_MANIFEST})
+    ),
+    ("GET", "/v1/containers/{container_id}/sizes"): Row(READ, plain(f"{CONTAINER}/sizes")),
     ("DELETE", "/v1/containers/{container_id}"): Row(CHANGE, _delete_container, (202,)),
     ("POST", "/v1/containers/search"): Row(READ, plain("/v1/containers/search", body=SEARCH)),
     # The vault permits no language model: readers learn that, and others not that it is there.

@@ -51,6 +51,8 @@ CALLS: Final[dict[str, Call]] = {
     "PUT /v1/containers/{container_id}": lambda c, _: c.update(
         Manifest(id="art", name="Art"), if_match="e"
     ),
+    "POST /v1/containers/{container_id}/plan": lambda c, _: c.plan(Manifest(id="art", name="Art")),
+    "GET /v1/containers/{container_id}/sizes": lambda c, _: c.store_sizes("art"),
     "DELETE /v1/containers/{container_id}": lambda c, _: c.delete("art"),
     "PUT /v1/containers/{container_id}/state": lambda c, _: c.set_state(
         "art", ContainerState.READONLY

@@ -8,12 +8,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from latent_cli.templates import golden_queries
 from latent_client import AsyncClient
 from latent_core.domain.errors import Forbidden, Invalid
 from latent_core.domain.golden import GoldenSet, parse_golden
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Fusion, FusionMethod, Manifest, SearchMode
+from latent_core.domain.manifest.templates import golden_queries
 from latent_core.eval.datasets import read_golden
 from latent_core.wire.evaluation import EvalReport, EvalRequest, JudgedQuery
 from latent_core.wire.search import SearchRequest

@@ -39,6 +39,7 @@ from latent_core.domain.findings import DoctorReport
 from latent_core.domain.golden import GoldenSet
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.chunks import ChunkAnswer, ChunkPage, ChunkView, SizesAnswer
+from latent_core.wire.container_sizes import StoreSizes, StoreSizesAnswer
 from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
@@ -62,6 +63,7 @@ from latent_core.wire.documents import (
     UploadView,
 )
 from latent_core.wire.jobs import JobAccepted
+from latent_core.wire.manifest_plan import ManifestPlan, ManifestPlanAnswer
 from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
 
@@ -140,6 +142,21 @@ class AsyncClient(
             json={"manifest": _written_keys(manifest)},
             headers={"If-Match": f'"{if_match}"'},
         )
+
+    async def plan(self, manifest: Manifest) -> ManifestPlan:
+        """What ``update`` with this manifest would change, and what it takes until stored documents follow."""
+        path = f"/v1/containers/{part(manifest.id)}/plan"
+        body = {"manifest": _written_keys(manifest)}
+        answer = await self._transport.ask(
+            ManifestPlanAnswer, "POST", path, json=body, repeatable=True
+        )
+        return answer.plan
+
+    async def store_sizes(self, container_id: str, *, days: int = 90) -> list[StoreSizes]:
+        """What the container takes in each store, one measurement per day, oldest first."""
+        path = f"/v1/containers/{part(container_id)}/sizes"
+        answer = await self._transport.ask(StoreSizesAnswer, "GET", path, query={"days": days})
+        return answer.sizes
 
     async def delete(self, container_id: str) -> JobAccepted:
         return await self._transport.ask(

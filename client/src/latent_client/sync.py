@@ -95,6 +95,8 @@ class SyncClient:
     describe = _blocking(AsyncClient.describe)
     create = _blocking(AsyncClient.create)
     update = _blocking(AsyncClient.update)
+    plan = _blocking(AsyncClient.plan)
+    store_sizes = _blocking(AsyncClient.store_sizes)
     delete = _blocking(AsyncClient.delete)
     upload = _blocking(AsyncClient.upload)
     upload_in_parts = _blocking(AsyncClient.upload_in_parts)

@@ -177,6 +177,11 @@ def update(gateway: FakeGateway, request: FakeRequest, container_id: str) -> Fak
     return reply(container=summary(manifest), etag=etag(manifest), changed=manifest != stored)
 
 
+def store_sizes(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
+    gateway.container(container_id)
+    return reply(sizes=gateway.store_sizes.get(container_id, []))
+
+
 def delete(gateway: FakeGateway, _: FakeRequest, container_id: str) -> FakeResponse:
     gateway.container(container_id)
     del gateway.manifests[container_id]
@@ -619,6 +624,7 @@ ROUTES: Final[list[tuple[str, str, Handler]]] = [
     ("GET", "/v1/containers/describe", describe),
     ("POST", "/v1/containers", create),
     ("PUT", f"/v1/containers/{ID}", update),
+    ("GET", f"/v1/containers/{ID}/sizes", store_sizes),
     ("DELETE", f"/v1/containers/{ID}", delete),
     ("POST", f"/v1/containers/{ID}/uploads", upload),
     ("POST", "/v1/containers/add", add),

@@ -25,6 +25,7 @@ from latent_core.domain.golden import GoldenSet
 from latent_core.domain.ids import document_id
 from latent_core.domain.job import JobEvent, JobKind, JobState, JobView
 from latent_core.domain.manifest.model import Manifest
+from latent_core.wire.container_sizes import StoreSizes
 from latent_core.wire.sources import SourceView
 
 FINAL = (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
@@ -51,6 +52,7 @@ class World:
     hold_jobs: bool = False
     manifests: dict[str, Manifest] = field(default_factory=dict)
     golden: dict[str, GoldenSet] = field(default_factory=dict)
+    store_sizes: dict[str, list[StoreSizes]] = field(default_factory=dict)
     documents: dict[UUID, StoredDocument] = field(default_factory=dict)
     jobs: dict[int, JobView] = field(default_factory=dict)
     history: list[JobEvent] = field(default_factory=list)

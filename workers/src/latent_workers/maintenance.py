@@ -20,6 +20,7 @@ from latent_core.ingest.stage import enqueue_dedup_pending
 from latent_core.refresh.lifecycle import begin_move
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_workers.container_sizes import measure_containers
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +41,8 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 async def look(settings: Settings, stack: Stack) -> None:
     """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, uploads that
-    were not continued, unused answers of language models, old queries of logs, and containers that have outgrown a
-    shared collection."""
+    were not continued, unused answers of language models, old queries of logs, containers that have outgrown a
+    shared collection, and sizes of containers."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
@@ -65,3 +66,4 @@ async def look(settings: Settings, stack: Stack) -> None:
                 extra={"container_id": container_id, "job_id": job_id},
             )
     stack.wake()
+    await measure_containers(stack)

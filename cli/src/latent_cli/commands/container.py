@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -9,30 +12,26 @@ import typer
 from pydantic import BaseModel
 
 from latent_cli.jobs_output import finish_jobs, sent
+from latent_cli.manifest_plan_output import show_plan
 from latent_cli.options import Json, Wait, Yes, command_app
 from latent_cli.output import amount, answers, emit, moment, safe, size, table
 from latent_cli.session import ask
-from latent_cli.templates import filled, golden_queries, names, template as template_of
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid, NotFound
 from latent_core.domain.job import JobEmbedding
+from latent_core.domain.manifest.changes import ManifestChange, differences
 from latent_core.domain.manifest.model import Manifest, new_manifest
+from latent_core.domain.manifest.templates import golden_queries, names, template as template_of
 from latent_core.domain.manifest.yaml_reader import load_manifest
+from latent_core.wire.container_sizes import MAX_DAYS
 from latent_core.wire.containers import ContainerState, DescribedContainer
+from latent_core.wire.manifest_plan import ManifestPlan
 
 app = command_app()
 
 EMBEDDER = ("embedder", "version", "dims")
 """Fields of the embedder that one line shows."""
 ContainerId = Annotated[str, typer.Argument(metavar="ID")]
-
-
-class ManifestChange(BaseModel):
-    """A manifest key with different values."""
-
-    key: str
-    old: Any
-    new: Any
 
 
 class ManifestDiff(BaseModel):
@@ -87,14 +86,24 @@ def create(
 
 
 @app.command("templates")
-def list_templates(as_json: Json = False) -> None:
-    """List the shipped manifests for `create --from`."""
-    found = [template_of(name) for name in names()]
-    if as_json:
-        emit({"templates": found})
+def list_templates(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help="Print the annotated YAML of this template."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the shipped manifests for `create --from`, or print one with its comments."""
+    if name is not None:
+        chosen = template_of(name)
+        emit(chosen.manifest) if as_json else sys.stdout.write(chosen.source)
         return
-    rows = ((t.id, t.name, t.theme, t.embedder) for t in found)
-    answers().print(table(("TEMPLATE", "NAME", "THEME", "EMBEDDER"), rows))
+    found = [template_of(one) for one in names()]
+    if as_json:
+        emit({"templates": [one.manifest for one in found]})
+        return
+    rows = ((one.name, one.manifest.name, one.manifest.embedder, one.about) for one in found)
+    answers().print(table(("TEMPLATE", "NAME", "EMBEDDER", "FOR"), rows))
 
 
 @app.command("list")
@@ -124,10 +133,18 @@ def describe(container_id: ContainerId, as_json: Json = False) -> None:
 @app.command()
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Manifest in YAML.")],
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would change and what it takes; change nothing."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Apply a manifest file to its container and print the changes."""
     manifest = load_manifest(file)
+    if dry_run:
+        plan = ask(lambda client: _plan(client, manifest, file))
+        emit(plan) if as_json else show_plan(answers(), plan)
+        return
     applied = ask(lambda client: _apply(client, manifest, file))
     if as_json:
         emit(applied)
@@ -136,6 +153,46 @@ def apply(
     for change in applied.changes:
         console.print(safe(f"{change.key}: {change.old!r} → {change.new!r}"))
     console.print(f"'{manifest.id}' is {'changed' if applied.changed else 'already up to date'}")
+
+
+@app.command()
+def sizes(
+    container_id: ContainerId,
+    days: Annotated[int, typer.Option("--days", min=1, max=MAX_DAYS, help="Last days.")] = 30,
+    as_json: Json = False,
+) -> None:
+    """Show what a container takes in each store, by day."""
+    found = ask(lambda client: client.store_sizes(container_id, days=days))
+    if as_json:
+        emit({"sizes": found})
+        return
+    if not found:
+        answers().print("not measured yet: a worker measures every container once an hour")
+        return
+    heads = (
+        "DAY",
+        ">DOCUMENTS",
+        ">CHUNKS",
+        ">POSTGRES",
+        ">VECTORS",
+        ">ORIGINALS",
+        ">PAGES",
+        ">ARCHIVES",
+    )
+    rows = (
+        (
+            one.day.isoformat(),
+            one.documents,
+            one.chunks,
+            size(one.postgres_bytes),
+            size(one.vector_bytes),
+            size(one.original_bytes),
+            size(one.page_file_bytes),
+            size(one.archive_bytes),
+        )
+        for one in found
+    )
+    answers().print(table(heads, rows))
 
 
 @app.command("state")
@@ -170,30 +227,9 @@ def delete(
     finish_jobs([queued.job_id], wait=wait, as_json=as_json)
 
 
-def differences(old: Manifest, new: Manifest) -> list[ManifestChange]:
-    """Dotted keys whose values differ, in the order of the manifest."""
-    before, after = (dict(_flat(m.model_dump(mode="json"))) for m in (old, new))
-    keys = dict.fromkeys([*before, *after])
-    return [
-        ManifestChange(key=key, old=before.get(key), new=after.get(key))
-        for key in keys
-        if before.get(key) != after.get(key)
-    ]
-
-
-def _flat(value: dict[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    items: list[tuple[str, Any]] = []
-    for key, inner in value.items():
-        if isinstance(inner, dict) and inner:
-            items += _flat(inner, f"{path}{key}.")
-        else:
-            items.append((f"{path}{key}", inner))
-    return items
-
-
 def _manifest(file: Path | None, template: str | None, words: dict[str, Any]) -> Manifest:
     if template is not None and file is None:
-        return filled(template, words)
+        return template_of(template).filled(words)
     if file is None:
         if "id" not in words:
             raise Invalid("no container given: use `latent container create ID` or --file MANIFEST")
@@ -207,14 +243,26 @@ def _manifest(file: Path | None, template: str | None, words: dict[str, Any]) ->
 LEFT_OPEN: Final = ("embedder_version", "dims")
 
 
-async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> ManifestDiff:
+async def _plan(client: AsyncClient, manifest: Manifest, file: Path) -> ManifestPlan:
+    with _creatable(manifest, file):
+        return await client.plan(manifest)
+
+
+@contextmanager
+def _creatable(manifest: Manifest, file: Path) -> Iterator[None]:
+    """The error for a container that does not exist says how to create it."""
     try:
-        stored = await client.describe(manifest.id)
+        yield
     except NotFound as exc:
         remedy = f"create it with `latent container create --file {file}`"
         raise NotFound(
             f"container '{manifest.id}' does not exist; {remedy}", **exc.details
         ) from exc
+
+
+async def _apply(client: AsyncClient, manifest: Manifest, file: Path) -> ManifestDiff:
+    with _creatable(manifest, file):
+        stored = await client.describe(manifest.id)
     in_force = Manifest.model_validate(stored.manifest)
     if manifest.embedder == in_force.embedder:  # what the file leaves open stays as it is
         kept = {key: getattr(in_force, key) for key in LEFT_OPEN if getattr(manifest, key) is None}

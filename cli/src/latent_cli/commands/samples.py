@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from latent_cli import templates
 from latent_cli.ingest_output import show_report
 from latent_cli.ingestion import FolderSource, Ingestion, IngestReport
 from latent_cli.jobs_output import WAIT_SECONDS, exit_for, interruptible
 from latent_cli.options import Json, command_app
 from latent_cli.output import answers, emit
 from latent_cli.progress import IngestBars
+from latent_cli.sample_documents import sample_folder
 from latent_cli.session import ask
 from latent_client import AsyncClient, SyncConsent
 from latent_core.domain.manifest.model import Manifest
+from latent_core.domain.manifest.templates import golden_queries, template
 
 app = command_app()
 
@@ -28,8 +29,8 @@ def samples(as_json: Json = False) -> None:
 
     Its golden queries are installed with it, for `latent eval samples`. A second call changes nothing. `latent container delete samples --yes` removes it.
     """
-    manifest = templates.template(TEMPLATE)
-    with templates.sample_folder(FOLDER) as folder, IngestBars() as bars:
+    manifest = template(TEMPLATE).manifest
+    with sample_folder(FOLDER) as folder, IngestBars() as bars:
         # The folder is the package's: another release has it elsewhere, and it may be taken over unasked.
         consent = SyncConsent(take_over=True, allow_deletions=True)
         ingestion = Ingestion(manifest.id, bars, delete_vanished=True, consent=consent)
@@ -58,5 +59,5 @@ async def _created(client: AsyncClient, manifest: Manifest) -> bool:
     """Create the container unless it is there; returns whether it was created."""
     if manifest.id in {container.id for container in await client.containers()}:
         return False
-    await client.create(manifest, golden=templates.golden_queries(TEMPLATE))
+    await client.create(manifest, golden=golden_queries(TEMPLATE))
     return True

@@ -62,7 +62,7 @@ async def plan(
             conn, container.id, container.space.collection_id, TIMED_CHUNKS
         )
     texts, tokens = _to_embed(request, container.space, model, costs)
-    seconds, basis = await _speed(embedders, container.id, model, sample, texts, tokens)
+    seconds, basis = await speed_of(embedders, container.id, model, sample, texts, tokens)
     live = container.space
     return RefreshPlan(
         strategy=request.strategy,
@@ -73,7 +73,7 @@ async def plan(
         texts=texts,
         tokens=tokens,
         cached=costs.cached,
-        cost=_cost(model, tokens, embedders.price_of(model.embedder)),
+        cost=cost_of(model, tokens, embedders.price_of(model.embedder)),
         seconds=seconds,
         basis=basis,
         golden_queries=golden_queries,
@@ -120,7 +120,7 @@ def _to_embed(
     return left, tokens
 
 
-def _cost(model: EmbeddingModel, tokens: int, price_per_million: float) -> float | None:
+def cost_of(model: EmbeddingModel, tokens: int, price_per_million: float) -> float | None:
     """The cost, computed as for a finished job."""
     if is_local(model.embedder):
         return 0.0
@@ -132,7 +132,7 @@ def sample_size(chunks: int, old_dims: int, new_dims: int) -> int:
     return max(math.ceil(SAMPLE_SHARE * chunks), SAMPLE_DIMS * max(old_dims, new_dims))
 
 
-async def _speed(
+async def speed_of(
     embedders: EmbedderRegistry,
     container_id: str,
     model: EmbeddingModel,

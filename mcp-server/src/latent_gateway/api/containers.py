@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
 
-from latent_core.db import audit, containers, embed_usage, golden
+from latent_core.db import audit, container_sizes, containers, embed_usage, golden
 from latent_core.db.containers import Container, Space
 from latent_core.domain import cursors
 from latent_core.domain.errors import Issue, IssueCode, PreconditionFailed
@@ -19,9 +19,12 @@ from latent_core.domain.text import Text
 from latent_core.ingest import containers as founding
 from latent_core.ingest.delete import delete_container
 from latent_core.ingest.stage import enqueue_dedup
+from latent_core.refresh import manifest_plan
+from latent_core.wire.container_sizes import MAX_DAYS, StoreSizesAnswer
 from latent_core.wire.containers import (
     ContainerCreated,
     ContainerList,
+    ContainerState,
     ContainerStateAnswer,
     ContainerSummary,
     ContainerUpdated,
@@ -31,6 +34,8 @@ from latent_core.wire.containers import (
     StateBody,
 )
 from latent_core.wire.jobs import JobAccepted
+from latent_core.wire.manifest_plan import ManifestPlanAnswer
+from latent_gateway.api.refresh import MAX_GOLDEN
 from latent_gateway.auth import access
 from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
@@ -145,9 +150,7 @@ async def created(
     """The new container, which is stored, and the space whose model is loaded next."""
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
-    offer_issues = check_offered(manifest, shared.settings.blob_bucket)
-    shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
-    shared.stack.language_models.check(manifest)
+    offer_issues = _check_usable(shared, manifest)
     stack = shared.stack
     container = await founding.create(
         stack.db,
@@ -184,16 +187,27 @@ async def change(
             "If-Match is missing: send the ETag of the version that you change (from describe)"
         )
     manifest = parse_manifest(body.manifest)
-    offer_issues = check_offered(manifest, shared.settings.blob_bucket)
-    shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
-    shared.stack.language_models.check(manifest)
+    answer = await changed(shared, caller, container_id, manifest, version_of(if_match), request_id)
+    return json_answer(answer, request_id, headers={"ETag": f'"{answer.etag}"'})
+
+
+async def changed(
+    shared: Gateway,
+    caller: Principal,
+    container_id: str,
+    manifest: Manifest,
+    version: str,
+    request_id: str,
+) -> ContainerUpdated:
+    """Store the manifest; ``PreconditionFailed`` if its etag is no longer ``version``."""
+    offer_issues = _check_usable(shared, manifest)
     async with shared.stack.db.transaction() as conn:
         current = await access.changed_alone(conn, caller, container_id)
         manifest = founding.completed(manifest, current)
         access.check_kept(caller, manifest)
         founding.check_change(current, manifest, shared.stack.blobs)
         etag = founding.etag(manifest)
-        if not await containers.update_manifest(conn, manifest, etag, version_of(if_match)):
+        if not await containers.update_manifest(conn, manifest, etag, version):
             raise PreconditionFailed(
                 f"container '{container_id}' has changed in the meantime: describe it again, then apply",
                 etag=current.etag,
@@ -209,10 +223,60 @@ async def change(
         if manifest.dedup != current.manifest.dedup:
             await enqueue_dedup(conn, container_id, principal=caller.name)
         container = await access.owned(conn, caller, container_id)
-    answer = ContainerUpdated(
+    return ContainerUpdated(
         container=summary(container), etag=etag, changed=etag != current.etag, issues=offer_issues
     )
-    return json_answer(answer, request_id, headers={"ETag": f'"{etag}"'})
+
+
+def _check_usable(shared: Gateway, manifest: Manifest) -> list[Issue]:
+    """``Invalid`` for what this installation does not offer; issues for keys without an effect here."""
+    issues = check_offered(manifest, shared.settings.blob_bucket)
+    shared.stack.rerankers.check(manifest.retrieval.rerank.provider)
+    shared.stack.language_models.check(manifest)
+    return issues
+
+
+@router.post("/v1/containers/{container_id}/plan", response_model=ManifestPlanAnswer)
+async def plan(
+    container_id: str, body: ManifestBody, shared: Shared, caller: Caller, request_id: RequestId
+) -> Response:
+    """What the manifest would change, which refresh makes stored documents follow, and what that takes. Changes
+    nothing."""
+    answer = await planned(shared, caller, container_id, parse_manifest(body.manifest))
+    return json_answer(answer, request_id)
+
+
+async def planned(
+    shared: Gateway, caller: Principal, container_id: str, manifest: Manifest
+) -> ManifestPlanAnswer:
+    """The plan of a manifest that could be stored; ``Invalid`` says why it could not."""
+    async with shared.stack.db.reading() as conn:
+        current = await access.owned(conn, caller, container_id)
+        golden_set = await golden.read(conn, current.id, MAX_GOLDEN)
+    issues = _check_usable(shared, manifest)
+    manifest = founding.completed(manifest, current)
+    access.check_kept(caller, manifest)
+    stack = shared.stack
+    queries = 0 if golden_set is None else len(golden_set.queries)
+    found = await manifest_plan.plan(
+        stack.db, stack.embedders, stack.blobs, current, manifest, queries
+    )
+    return ManifestPlanAnswer(plan=found, issues=issues)
+
+
+@router.get("/v1/containers/{container_id}/sizes", response_model=StoreSizesAnswer)
+async def sizes(
+    container_id: str,
+    shared: Shared,
+    caller: Caller,
+    request_id: RequestId,
+    days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = 90,
+) -> Response:
+    """What the container takes in each store, one measurement per day. Workers measure it every hour."""
+    async with shared.stack.db.reading() as conn:
+        container = await access.readable_one(conn, caller, container_id)
+        found = await container_sizes.history(conn, container.id, days)
+    return json_answer(StoreSizesAnswer(sizes=found), request_id)
 
 
 @router.put("/v1/containers/{container_id}/state", response_model=ContainerStateAnswer)
@@ -220,22 +284,33 @@ async def set_state(
     container_id: str, body: StateBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
     """Set the state of a container: active, readonly (no changes) or archived (no changes, no searches)."""
+    answer = await state_set(shared, caller, container_id, body.state, request_id)
+    return json_answer(answer, request_id)
+
+
+async def state_set(
+    shared: Gateway,
+    caller: Principal,
+    container_id: str,
+    state: ContainerState,
+    request_id: str,
+) -> ContainerStateAnswer:
+    """The container in its new state, which is stored."""
     async with shared.stack.db.transaction() as conn:
         before = await access.owned(conn, caller, container_id)
-        changed = before.state is not body.state
-        if changed:
-            await containers.set_state(conn, container_id, body.state)
+        is_new = before.state is not state
+        if is_new:
+            await containers.set_state(conn, container_id, state)
             await audit.note(
                 conn,
                 principal=caller.name,
                 action="container.state",
                 container_id=container_id,
-                object_=body.state.value,
+                object_=state.value,
                 request_id=request_id,
             )
         container = await access.owned(conn, caller, container_id)
-    answer = ContainerStateAnswer(container=summary(container), changed=changed)
-    return json_answer(answer, request_id)
+    return ContainerStateAnswer(container=summary(container), changed=is_new)
 
 
 @router.delete("/v1/containers/{container_id}", response_model=JobAccepted, status_code=202)
@@ -244,6 +319,14 @@ async def delete(
 ) -> Response:
     """Delete a container. It is invisible at once; a job removes it from all stores. A container that is not active
     must be set to active first."""
+    answer = await deleted(shared, caller, container_id, request_id)
+    return json_answer(answer, request_id, status=202)
+
+
+async def deleted(
+    shared: Gateway, caller: Principal, container_id: str, request_id: str
+) -> JobAccepted:
+    """The job that removes the container, which is invisible from now on."""
     async with shared.stack.db.transaction() as conn:
         container = await access.changed_alone(conn, caller, container_id)
         job_id = await delete_container(conn, container.id, principal=caller.name)
@@ -260,7 +343,7 @@ async def delete(
     shared.stack.wake()
     files = await asyncio.to_thread(files_of, shared.settings.manifests, container.id)
     offer_issues = [_golden_stay(container.id, files)] if files else []
-    return json_answer(JobAccepted(job_id=job_id, issues=offer_issues), request_id, status=202)
+    return JobAccepted(job_id=job_id, issues=offer_issues)
 
 
 def _golden_stay(container_id: str, names: list[str]) -> Issue:
