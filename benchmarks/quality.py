@@ -87,6 +87,7 @@ class SearchQuality:
     """nDCG@10 of one set."""
 
     name: str
+    embedder: str
     documents: int
     queries: int
     bm25s: float
@@ -94,8 +95,8 @@ class SearchQuality:
     semantic: float
     hybrid: float
     """Reciprocal rank fusion, as it is set by default."""
-    hybrid_dbsf: float
-    """Distribution-based score fusion."""
+    hybrid_dbsf: float | None
+    """Distribution-based score fusion; None if it was not asked."""
     hybrid_auto: float
     """What the manifests of new containers name."""
     best: float
@@ -139,8 +140,11 @@ async def quality(
     judged: SearchJudgedSet,
     cache: Path | None,
     embedder: str = FP32.embedder,
+    *,
+    defaults_only: bool = False,
 ) -> SearchQuality:
-    """Ingest a set and ask all its queries in every mode. ``cache`` keeps vectors between runs."""
+    """Ingest a set and ask all its queries in every mode. ``cache`` keeps vectors between runs. ``defaults_only``: by no
+    fusion but those that containers have."""
     kept = None if cache is None else cache / f"vectors-{embedder}.npz"
     if kept is not None:
         await _load(installation, kept, SPACES[embedder])
@@ -156,19 +160,20 @@ async def quality(
         }
         fused = {
             name: _by_query(judged, await _search_all(client, judged, SearchMode.HYBRID, fusion))
-            for name, fusion in _fusions(len(judged.queries))
+            for name, fusion in _fusions(len(judged.queries), defaults_only=defaults_only)
         }
     better = max(single.values(), key=_mean)
     best = max(fused, key=lambda name: _mean(fused[name]))
     return SearchQuality(
         name=judged.name,
+        embedder=embedder,
         documents=len(judged.ids),
         queries=len(judged.queries),
         bm25s=_mean(_by_query(judged, list(_reference(judged)))),
         lexical=_mean(single[SearchMode.LEXICAL]),
         semantic=_mean(single[SearchMode.SEMANTIC]),
         hybrid=_mean(fused["rrf"]),
-        hybrid_dbsf=_mean(fused["dbsf"]),
+        hybrid_dbsf=_mean(fused["dbsf"]) if "dbsf" in fused else None,
         hybrid_auto=_mean(fused["auto"]),
         best=_mean(fused[best]),
         best_fusion=best,
@@ -177,7 +182,11 @@ async def quality(
     )
 
 
-def _fusions(queries: int) -> Iterator[tuple[str, Fusion]]:
+def _fusions(queries: int, *, defaults_only: bool) -> Iterator[tuple[str, Fusion]]:
+    if defaults_only:
+        for method in (FusionMethod.RRF, FusionMethod.AUTO):
+            yield method.value, Fusion(method=method)
+        return
     for method in FusionMethod:
         weights = {"vector": 0.6, "bm25": 0.4} if method is FusionMethod.WEIGHTED else {}
         yield method.value, Fusion(method=method, weights=weights)

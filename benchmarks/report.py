@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from benchmarks import languages
 from benchmarks.agents import BAR, Overhead
 from benchmarks.chunking import BAR_MB, ChunkingFigures
 from benchmarks.folders import FolderFigures
@@ -16,6 +17,7 @@ from benchmarks.quality import SearchQuality
 from benchmarks.search import CHANNELS, STAGES, Footprint, ModeLatency, Spread
 from benchmarks.serving import ServingFigures
 from benchmarks.size import LIMIT_MB, Size
+from latent_core.models.embedding import multilingual
 
 INGEST_RATIO: Final = 0.85
 PDF_SECONDS: Final = 30.0
@@ -115,6 +117,32 @@ def _quality_bars(row: SearchQuality) -> Iterator[ReportLimit]:
         yield ReportLimit(
             f"{row.name}: hybrid nDCG@10", row.hybrid, better - TOLERANCE, is_minimum=True
         )
+
+    if row.name.startswith(languages.SETS):
+        yield from _language_bars(row)
+
+
+def _language_bars(row: SearchQuality) -> Iterator[ReportLimit]:
+    """Of sets in other languages, and in English for comparison."""
+    if row.embedder == multilingual.VARIANT.embedder and row.name in languages.SEMANTIC:
+        limit = languages.SEMANTIC[row.name]
+        yield ReportLimit(f"{row.name}: semantic nDCG@10", row.semantic, limit, is_minimum=True)
+    for fusion, measured in (("rrf", row.hybrid), ("auto", row.hybrid_auto)):
+        what, limit = f"{row.name}: hybrid by {fusion}", row.lexical - languages.HYBRID_LOSS
+        yield ReportLimit(what, measured, round(limit, 4), is_minimum=True)
+
+
+def refusal(found: Sequence[ReportLimit]) -> str | None:
+    """Why a gate does not pass: the bars that are missed, or that nothing was measured; None if it passes."""
+    if not found:
+        return "nothing was measured that has a bar: name the parts, and the folder of judged sets with --data"
+    missed = [bar for bar in found if not bar.held]
+    return "\n".join(_missed(bar) for bar in missed) or None
+
+
+def _missed(bar: ReportLimit) -> str:
+    sign = ">=" if bar.is_minimum else "<="
+    return f"missed: {bar.what} is {bar.value:.4f}; it must be {sign} {bar.limit:.4f}"
 
 
 def lines(results: BenchmarkResults) -> Iterator[str]:
@@ -310,7 +338,7 @@ def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
             one.name,
             str(one.documents),
             str(one.queries),
-            *(f"{score:.4f}" for score in row),
+            *("" if score is None else f"{score:.4f}" for score in row),
             one.best_fusion,
             *(
                 f"{interval.low:+.3f} to {interval.high:+.3f}"
@@ -320,9 +348,13 @@ def _quality_rows(quality: Sequence[SearchQuality]) -> list[list[str]]:
         for one, row in zip(quality, rows, strict=True)
     ]
     if len(rows) > 1:
-        means = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        shown.append(["mean", "", "", *(f"{mean:.4f}" for mean in means), "", "", ""])
+        shown.append(["mean", "", "", *map(_mean_of, zip(*rows, strict=True)), "", "", ""])
     return [head, *shown]
+
+
+def _mean_of(column: Sequence[float | None]) -> str:
+    known = [score for score in column if score is not None]
+    return f"{sum(known) / len(known):.4f}" if len(known) == len(column) else ""
 
 
 def _size_rows(size: Size | None) -> list[list[str]]:

@@ -3,6 +3,7 @@
     python -m benchmarks.run                                   ingest, chunking, folders, search, memory, size
     python -m benchmarks.run --data FOLDER --cache FOLDER      and quality on judged sets
     python -m benchmarks.run --only search --chunks 1000
+    python -m benchmarks.run --only quality --gate ...         exit 1 if a bar is missed
 
 Every part has an installation of its own in a temporary folder, or below --work, where the containers that
 search is measured on are kept for the next run. See README.md beside this file.
@@ -106,10 +107,17 @@ async def _quality(arguments: argparse.Namespace, results: BenchmarkResults) -> 
             for name in arguments.sets:
                 judged = await asyncio.to_thread(quality.read_set, arguments.data / name)
                 found = await quality.quality(
-                    installation, judged, arguments.cache, arguments.embedder
+                    installation,
+                    judged,
+                    arguments.cache,
+                    arguments.embedder,
+                    defaults_only=arguments.defaults_only,
                 )
                 results.quality.append(found)
-                _say(f"  {found.name}: hybrid {found.hybrid:.4f}")
+                _say(
+                    f"  {found.name}: lexical {found.lexical:.4f}, semantic {found.semantic:.4f},"
+                    f" rrf {found.hybrid:.4f}, auto {found.hybrid_auto:.4f}"
+                )
 
 
 PARTS: Final[dict[str, Callable[[argparse.Namespace, BenchmarkResults], Awaitable[None]]]] = {
@@ -156,6 +164,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--embedder", choices=list(quality.SPACES), default="local", help="of judged sets"
     )
+    parser.add_argument(
+        "--defaults-only",
+        action="store_true",
+        help="ask judged sets by the fusions that containers have, and by no others",
+    )
+    parser.add_argument(
+        "--gate", action="store_true", help="exit 1 if a bar is missed or none was measured"
+    )
     parser.add_argument("--cache", type=Path, help="keeps vectors of judged sets between runs")
     parser.add_argument("--work", type=Path, help="keeps the containers of the search part")
     parser.add_argument(
@@ -184,6 +200,8 @@ def main() -> None:
         arguments.json.write_bytes(
             orjson.dumps(results, default=BaseModel.model_dump, option=orjson.OPT_INDENT_2)
         )
+    if arguments.gate and (cause := report.refusal(report.bars(results))):
+        raise SystemExit(cause)
 
 
 if __name__ == "__main__":

@@ -729,3 +729,63 @@ def in_two_precisions(noise: float) -> dict[str, bytes]:
 def wiggle(noise: float) -> NDArray[np.float32]:
     shape = table_of(7).shape
     return np.random.default_rng(3).normal(0, noise, shape).astype(np.float32)
+
+
+def repository_in(kind: type[np.generic]) -> dict[str, bytes]:
+    """A repository whose only graph has the usual name and weights of ``kind``."""
+    files = forced(tiny_repository(), kind)
+    graph = files.pop("onnx/model_int8.onnx")
+    return files | {"onnx/model.onnx": graph}
+
+
+class TestPrecisionOfTheWeights:
+    """The name of a file says little: what its graph holds decides."""
+
+    def test_quantised_weights_named_model_onnx_are_refused_with_a_command_that_works(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        hub.publish("acme/quiet", repository_in(np.int8))
+        with pytest.raises(Invalid, match=r"are int8, whatever.*never chosen by them") as refused:
+            add(hub, store, "acme/quiet")
+        assert store.models() == []
+        revision = hub.repositories["acme/quiet"].refs["main"]
+        command = f"latent models add acme/quiet@{revision} --precision int8"
+        assert refused.value.message.endswith(f"To use them: {command}")
+
+        before = len(hub.transfers("onnx/model.onnx"))
+        model = add(hub, store, f"acme/quiet@{revision}", "int8")
+        assert len(hub.transfers("onnx/model.onnx")) == before  # what had arrived is used
+        assert model.version == f"acme/quiet@{revision[:12]}+int8"
+        assert model.add_command == command
+        assert (store.partial(), store.verify(model)) == ([], [])
+        assert add(hub, store, "acme/quiet", "int8") == model
+        assert InstalledEmbedders(store).local_model(model, None).alone
+
+    def test_weights_of_another_precision_than_the_chosen_one_are_refused_by_name(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        with pytest.raises(Invalid, match=r"are fp32.*has none in int8") as refused:
+            add(hub, store, ID, "int8")
+        revision = hub.repositories[ID].refs["main"]
+        assert refused.value.message.endswith(f"latent models add {ID}@{revision}")
+        assert store.models() == []
+        before = len(hub.transfers("onnx/model.onnx"))
+        assert add(hub, store).precision == "fp32"
+        assert len(hub.transfers("onnx/model.onnx")) == before
+
+    def test_the_command_of_a_refusal_keeps_the_prompts_and_the_pictures_that_were_given(
+        self, hub: ModelHub, store: ModelStore
+    ) -> None:
+        hub.publish("acme/quiet", repository_in(np.int8))
+        small = forced_pictures(tiny_pictures(), np.int8)
+        hub.publish("acme/seeing", small)
+        reader = replace(
+            READER,
+            picture_files_needed=picture_files_needed,
+            prompts={"query": "q: ", "document": ""},
+        )
+        adder = Adder(store, HubAddress(hub.url), reader, LIMITS, lambda _path, _done, _total: None)
+        partner = hub.repositories["acme/seeing"].refs["main"]
+        options = f"--precision int8 --query-prompt 'q: ' --document-prompt '' --with acme/seeing@{partner}"
+        with pytest.raises(Invalid, match=f"{options}$"):
+            adder.add("acme/quiet", "acme/seeing")

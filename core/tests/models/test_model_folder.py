@@ -124,6 +124,16 @@ class TestFilesNeeded:
         assert "onnx/model_fp16.onnx" in files_needed(files)
         assert "onnx/model_quantized.onnx" in files_needed(files, ModelPrecision.INT8)
 
+    @pytest.mark.parametrize("precision", [ModelPrecision.FP16, ModelPrecision.INT8])
+    def test_a_single_file_may_hold_any_precision_and_one_of_several_what_its_name_says(
+        self, precision: ModelPrecision
+    ) -> None:
+        alone = listing("tokenizer.json", "onnx/model.onnx")
+        assert "onnx/model.onnx" in files_needed(alone, precision)
+        several = listing("tokenizer.json", "onnx/model.onnx", "onnx/model_q4.onnx")
+        with pytest.raises(Invalid, match=f"no weights of precision {precision}; it has"):
+            files_needed(several, precision)
+
 
 class TestGraph:
     def test_a_custom_operator_is_refused_by_name(self, folder: Path) -> None:
@@ -165,6 +175,34 @@ class TestGraph:
         graph.constant("positions", np.zeros(640, np.int64))
         (folder / "model.onnx").write_bytes(graph.model())
         assert read_graph(folder / "model.onnx").precision is ModelPrecision.INT8
+
+    @pytest.mark.parametrize(
+        ("kind", "precision"),
+        [
+            (ElementType.INT8, ModelPrecision.INT8),
+            (ElementType.UINT8, ModelPrecision.INT8),
+            (22, ModelPrecision.INT4),
+        ],
+    )
+    def test_a_quantised_graph_is_known_although_its_table_of_words_is_still_of_floats(
+        self, folder: Path, kind: int, precision: ModelPrecision
+    ) -> None:
+        graph = graph_with(STATES)
+        graph.constant("table", np.zeros(100_000, np.float32))
+        graph.node("DequantizeLinear", ["weights", "scale"], "floats")
+        graph._tensors.append(integer(1, 64) + integer(2, kind))
+        (folder / "model.onnx").write_bytes(graph.model())
+        assert read_graph(folder / "model.onnx").precision is precision
+
+    def test_a_graph_of_countless_parts_is_refused_after_the_limit(self, folder: Path) -> None:
+        graph = graph_with(STATES)
+        graph._nodes += [b""] * 390_000
+        (folder / "model.onnx").write_bytes(graph.model())
+        assert read_graph(folder / "model.onnx").outputs
+        graph._nodes += [b""] * 10_000
+        (folder / "model.onnx").write_bytes(graph.model())
+        with pytest.raises(Invalid, match=r"model\.onnx has more than 400000 fields"):
+            read_graph(folder / "model.onnx")
 
     @pytest.mark.parametrize("packed", [True, False])
     def test_a_tensor_of_countless_dimensions_is_refused_at_once(

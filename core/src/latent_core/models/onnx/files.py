@@ -133,8 +133,9 @@ def _of_precision(found: dict[ModelPrecision, str], precision: ModelPrecision | 
     for kind in order:
         if kind in found:
             return found[kind]
-    if precision in _BY_ITSELF and list(found) == [ModelPrecision.FP32]:
-        return found[ModelPrecision.FP32]  # many repositories name half precision model.onnx
+    if precision and list(found) == [ModelPrecision.FP32]:
+        # Many repositories name half precision and even quantised weights model.onnx: the weights say what they are.
+        return found[ModelPrecision.FP32]
     there = ", ".join(f"{path} ({kind})" for kind, path in found.items())
     if precision:
         raise Invalid(f"the repository has no weights of precision {precision}; it has {there}")

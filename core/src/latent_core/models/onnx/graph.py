@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,7 +19,8 @@ from latent_core.domain.errors import Invalid
 
 MAX_BYTES: Final = 2**31
 """Of a protobuf message; larger models have external data."""
-_MAX_FIELDS: Final = 2_000_000
+_MAX_FIELDS: Final = 400_000
+"""Half a second. The graph of a model with 24 layers has 20,000 to 100,000: weights are one field each."""
 _MAX_DEPTH: Final = 8
 _MAX_RANK: Final = 64
 """Dimensions of a tensor of weights."""
@@ -27,10 +28,29 @@ _OPERATORS: Final = frozenset(
     {"", "ai.onnx", "ai.onnx.ml", "com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc"}
 )
 """Domains of operators that the runtime carries."""
-_QUANTISED: Final = ("QLinear", "QAttention", "QGemm", "DynamicQuantize", "MatMulInteger")
+_QUANTISED: Final = (
+    "QLinear",
+    "QAttention",
+    "QGemm",
+    "DynamicQuantize",
+    "MatMulInteger",
+    "QuantizeLinear",
+    "DequantizeLinear",
+)
+"""Begins of operators that only quantised graphs have, also those whose larger tensors are still floats."""
 _LOW_BITS: Final = ("MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
-_FLOAT, _UINT8, _INT8, _FLOAT16, _BFLOAT16 = 1, 2, 3, 10, 16
-_WIDTHS: Final = {_FLOAT: 4, _UINT8: 1, _INT8: 1, _FLOAT16: 2, _BFLOAT16: 2}
+_FLOAT, _UINT8, _INT8, _FLOAT16, _BFLOAT16, _UINT4, _INT4 = 1, 2, 3, 10, 16, 21, 22
+_WIDTHS: Final = {
+    _FLOAT: 4,
+    _UINT8: 1,
+    _INT8: 1,
+    _FLOAT16: 2,
+    _BFLOAT16: 2,
+    _UINT4: 0.5,
+    _INT4: 0.5,
+}
+"""Bytes of an element."""
+_INTEGERS: Final = frozenset({_UINT8, _INT8, _UINT4, _INT4})
 
 
 class ModelPrecision(StrEnum):
@@ -49,6 +69,8 @@ _OF_TYPE: Final = {
     _BFLOAT16: ModelPrecision.BF16,
     _INT8: ModelPrecision.INT8,
     _UINT8: ModelPrecision.INT8,
+    _UINT4: ModelPrecision.INT4,
+    _INT4: ModelPrecision.INT4,
 }
 
 
@@ -100,7 +122,8 @@ class _Reader:
         self._outputs: dict[str, GraphValue] = {}
         self._weights: set[str] = set()
         self._external: set[str] = set()
-        self._bytes: Counter[int] = Counter()
+        self._bytes: defaultdict[int, float] = defaultdict(float)
+        """By the type of their elements."""
         self._operators: set[tuple[str, str]] = set()
         """Domains and names."""
         self._functions: set[tuple[str, str]] = set()
@@ -120,8 +143,10 @@ class _Reader:
         if any(name.startswith(_LOW_BITS) for _, name in self._operators):
             return ModelPrecision.INT4
         quantised = any(name.startswith(_QUANTISED) for _, name in self._operators)
-        majority = max(self._bytes, key=lambda kind: self._bytes[kind], default=_FLOAT)
-        return ModelPrecision.INT8 if quantised else _OF_TYPE[majority]
+        # Tables of words often stay floats, and may be the larger part.
+        kinds = [kind for kind in self._bytes if kind in _INTEGERS or not quantised]
+        majority = max(kinds, key=lambda kind: self._bytes[kind], default=_FLOAT)
+        return ModelPrecision.INT8 if quantised and not kinds else _OF_TYPE[majority]
 
     def _refuse_custom(self) -> None:
         for domain, name in sorted(self._operators - self._functions):
@@ -252,7 +277,10 @@ class _Reader:
         while at < end:
             self._left -= 1
             if self._left < 0:
-                raise Invalid(f"{self._name} has more than {_MAX_FIELDS} fields")
+                raise Invalid(
+                    f"{self._name} has more than {_MAX_FIELDS} fields besides its weights: no encoder is so large;"
+                    " export the model again"
+                )
             key, at = _varint(view, at)
             number, wire = key >> 3, key & 7
             if wire == 0:

@@ -21,8 +21,9 @@ from latent_core.models.store.layout import (
     disk_errors,
     refuse_other_owner,
 )
-from latent_core.models.store.precision import compare_others, compared
+from latent_core.models.store.precision import compare_others, compared, other_precision
 from latent_core.models.store.record import (
+    FULL_PRECISION,
     MAX_FILES,
     PICTURES_FOLDER,
     HubFile,
@@ -33,6 +34,7 @@ from latent_core.models.store.record import (
     is_model_file,
     name_of,
     parse_reference,
+    prompt_options,
     reference_of,
     suffix_of,
 )
@@ -193,7 +195,9 @@ class Adder:
         return needed == {file.path for file in model.files}
 
     def _adding(self, sources: Sequence[_Source]) -> Path:
-        chosen = self.reader.precision
+        return self._adding_of(sources, self.reader.precision)
+
+    def _adding_of(self, sources: Sequence[_Source], chosen: str | None) -> Path:
         suffix = f"+{chosen}" if chosen else ""
         if self.reader.prompts is not None:
             suffix += suffix_of(self.reader.prompts)
@@ -305,6 +309,7 @@ class Adder:
         except LatentError:
             shutil.rmtree(adding)  # the same files would be refused again
             raise
+        self._check_precision(sources, described.precision, adding)
         given = self.reader.prompts
         files = tuple(
             ModelFile(path=path, size=own.size, sha256=own.sha256) for path, own in hashes.items()
@@ -324,6 +329,20 @@ class Adder:
             files=files,
             added_at=datetime.now(UTC),
         )
+
+    def _check_precision(self, sources: Sequence[_Source], found: str, adding: Path) -> None:
+        """Refuse weights of another precision than the chosen one. The command of the message goes on with the files
+        that are here."""
+        chosen, partner = self.reader.precision, _partner(sources)
+        options = prompt_options(self.reader.prompts) if self.reader.prompts is not None else ""
+        options += f" --with {partner.hub_id}@{partner.revision}" if partner is not None else ""
+        listing = sources[0].listing
+        refusal = other_precision(f"{listing.hub_id}@{listing.revision}", chosen, found, options)
+        if refusal is not None:
+            target = self._adding_of(sources, None if found in FULL_PRECISION else found)
+            shutil.rmtree(target, ignore_errors=True)
+            adding.rename(target)
+            raise Invalid(refusal)
 
     def _check_prompts(self, listing: RepositoryListing, described: Description) -> None:
         texts = described.kind != "reranker" and described.window is not None

@@ -1,9 +1,33 @@
-"""Which weights of half precision count as those of fp32, by the vectors that both computed when they were added."""
+"""The precision of weights: which one is installed, and which half precision counts as fp32, by the vectors that both
+computed when they were added."""
 
 from __future__ import annotations
 
 from latent_core.models.store.layout import ModelStore
-from latent_core.models.store.record import HALF_PRECISION, InstalledModel
+from latent_core.models.store.record import (
+    FULL_PRECISION,
+    HALF_PRECISION,
+    InstalledModel,
+    add_command,
+)
+
+
+def other_precision(source: str, chosen: str | None, found: str, options: str) -> str | None:
+    """Why weights of precision ``found`` are not installed, with the command that installs them; None if they may be.
+
+    The name of a file says little, so the graph decides. ``chosen``: by a person; None: any full precision, never a
+    quantised one. ``source`` is the hub id with its revision, ``options`` those of the command but the precision.
+    """
+    is_full = found in FULL_PRECISION
+    if chosen == found or (chosen is None and is_full):
+        return None
+    command = add_command(source if is_full else f"{source}+{found}") + options
+    cause = (
+        "quantised weights give other vectors and are never chosen by themselves"
+        if chosen is None
+        else f"the repository has none in {chosen}"
+    )
+    return f"the weights of {source} are {found}, whatever their file is called, and {cause}. To use them: {command}"
 
 
 def compared(store: ModelStore, model: InstalledModel) -> InstalledModel:
