@@ -141,6 +141,11 @@ golden-queries: setup  ## retrieval quality of the sample container against its 
 bench: setup  ## speed, memory and quality; DATA=<folder> adds the judged sets
 	$(BIN)/python -m benchmarks.run $(if $(DATA),--data $(DATA),) $(if $(CACHE),--cache $(CACHE),) $(BENCH)
 
+languages: setup  ## the multilingual model on the judged sets of DATA=<folder>; an error if a bar is missed (SETS=xquad/de …)
+	@[ -n "$(DATA)" ] || { echo "name a folder: make languages DATA=…"; exit 2; }
+	$(BIN)/python -m benchmarks.run --only quality --data $(DATA) --sets $(or $(SETS),xquad/de xquad/es) \
+		--embedder local-multilingual --defaults-only --gate $(if $(CACHE),--cache $(CACHE),)
+
 size: setup  ## what the embedded default needs on disk
 	$(BIN)/python benchmarks/size.py
 

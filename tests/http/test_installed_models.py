@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from latent_core.domain.golden import parse_golden
 from latent_core.domain.job import JobState, JobView
 from latent_core.domain.manifest.model import Manifest, SearchMode
 from latent_core.models.rerank.local import LocalReranker
+from latent_core.models.store.layout import ModelStore
+from latent_core.models.store.use_lock import in_use, unused
 from latent_core.wire.evaluation import EvalReport
 from latent_core.wire.refresh import RefreshRequest
 from latent_core.wire.search import Hit, SearchRequest
@@ -28,7 +31,7 @@ from tests.conftest import DIMS as OPENAI_DIMS
 from tests.http.test_http_surface import ingest
 from tests.support.colours import COLOURS, picture
 from tests.support.contracts.rerank import scores_of
-from tests.support.harness.installation import Installation, eventually
+from tests.support.harness.installation import LATENT, Installation, eventually
 from tests.support.onnx_encoders import EncoderWeights, Positions, write_cross_encoder
 from tests.support.servers.model_hub import ModelHub
 from tests.support.tiny_model import DIMS, tiny_pictures, tiny_repository
@@ -317,6 +320,61 @@ async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_ro
     assert (await answered_of(client, "gated"))[0].title == "boat"
     report = await client.doctor("gated")
     assert report.clean, report
+
+
+async def test_a_model_is_not_removed_while_a_container_that_uses_it_is_created(
+    installation: Installation,
+    client: AsyncClient,
+    hub: ModelHub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another process holds the model as a gateway does between its look for the model and the row of the vectors."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    other = "acme/Tiny-Buoy"
+    hub.publish(other, tiny_repository())
+    code, _, err = await installation.cli("models", "add", other)
+    assert code == 0, err
+    store = ModelStore(installation.data_dir / "models")
+    async with in_use(store, "tiny-buoy"):
+        removal = await asyncio.create_subprocess_exec(
+            str(LATENT),
+            *("models", "remove", "tiny-buoy"),
+            stderr=asyncio.subprocess.PIPE,
+            env=installation.environment(),
+        )
+        assert removal.stderr is not None
+        async with asyncio.timeout(60):
+            assert b"waiting until a container that uses it" in await removal.stderr.readline()
+        await client.create(Manifest(id="buoys", name="Buoys", embedder="tiny-buoy"))
+    _, err_bytes = await removal.communicate()
+    assert removal.returncode == 1
+    assert b"makes the vectors of buoys (live)" in err_bytes
+    assert store.newest("tiny-buoy") is not None
+
+
+async def test_a_container_that_is_created_during_a_removal_is_refused_and_leaves_no_row(
+    installation: Installation,
+    client: AsyncClient,
+    hub: ModelHub,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    other = "acme/Tiny-Pier"
+    hub.publish(other, tiny_repository())
+    code, _, err = await installation.cli("models", "add", other)
+    assert code == 0, err
+    store = ModelStore(installation.data_dir / "models")
+    model = store.find("tiny-pier")
+    with unused(store, "tiny-pier", 0):
+        creation = asyncio.create_task(
+            client.create(Manifest(id="piers", name="Piers", embedder="tiny-pier"))
+        )
+        done, _ = await asyncio.wait({creation}, timeout=1)
+        assert not done
+        store.remove(model)
+    with pytest.raises(Invalid, match="tiny-pier is not installed"):
+        await creation
+    assert "piers" not in [one.id for one in await client.containers()]
 
 
 async def expect(client: AsyncClient, doc_id: str) -> None:

@@ -31,6 +31,7 @@ from tests.support.harness.worker_harness import (
 from tests.support.queue import sql
 from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 from tests.support.servers.provider_server import ProviderServer
+from tests.support.stand_in_models import StandInModels
 
 MAX_ATTEMPTS: Final = 5
 PAUSE_SECONDS: Final = 120
@@ -47,7 +48,7 @@ WHERE kind = 'ingest' AND doc_id = %(doc_id)s
 
 
 @dataclass
-class RemoteEmbedders:
+class RemoteEmbedders(StandInModels):
     """The embedder of all containers, over HTTP; time passes only when a test says so."""
 
     base_url: str
@@ -69,9 +70,6 @@ class RemoteEmbedders:
 
     def for_space(self, space: object) -> RemoteEmbedder:
         return self.embedder
-
-    async def measure(self, manifest: Manifest) -> None:
-        """Of a local embedder there is nothing to ask."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model

@@ -51,15 +51,13 @@ from latent_core.queue.claim import claim
 from latent_core.queue.finish import finish
 from latent_core.vectors.edge.index import EdgeVectorIndex
 from latent_core.vectors.port import CollectionLayout, VectorIndex
+from tests.support.stand_in_models import StandInModels
 
 DIMS = 8
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
-class _Models:
-    async def measure(self, manifest: Manifest) -> None:
-        """Of a local embedder there is nothing to ask."""
-
+class _Models(StandInModels):
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return EmbeddingModel("local", "test@1", DIMS, 254)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -25,7 +27,9 @@ from latent_core.models.embedding.folder_model import from_folder
 from latent_core.models.embedding.installed import InstalledEmbedders, vectors_of
 from latent_core.models.embedding.local import LocalEmbedder
 from latent_core.models.embedding.onnx_format import ElementType, Graph
+from latent_core.models.embedding.port import EmbeddingModel
 from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.embedding.tokens import ModelTokenizer
 from latent_core.models.onnx.files import picture_files_needed
 from latent_core.models.onnx.folder import ModelPrecision, describe, files_needed
 from latent_core.models.store.add import Adder, AddLimits, FolderReader
@@ -789,3 +793,40 @@ class TestPrecisionOfTheWeights:
         options = f"--precision int8 --query-prompt 'q: ' --document-prompt '' --with acme/seeing@{partner}"
         with pytest.raises(Invalid, match=f"{options}$"):
             adder.add("acme/quiet", "acme/seeing")
+
+
+class TestOpened:
+    """``opened`` is ``for_space`` for event loops."""
+
+    async def test_a_tokenizer_is_read_once_in_a_thread_whoever_asks_for_it(
+        self, hub: ModelHub, embedders: EmbedderRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        space = space_of(add(hub, embedders.store))
+        threads: list[threading.Thread] = []
+        real = ModelTokenizer.open
+
+        def recorded(path: Path, **given: Any) -> ModelTokenizer:
+            threads.append(threading.current_thread())
+            return real(path, **given)
+
+        monkeypatch.setattr(ModelTokenizer, "open", recorded)
+        one, two = await asyncio.gather(embedders.opened(space), embedders.opened(space))
+        assert one is two is await embedders.opened(space) is embedders.for_space(space)
+        (reader,) = threads
+        assert reader is not threading.main_thread()
+        assert (await one.embed_query("lamp")).shape == (DIMS,)
+        await embedders.close()
+
+    async def test_a_model_that_is_removed_after_it_was_opened_is_missing(
+        self, hub: ModelHub, embedders: EmbedderRegistry
+    ) -> None:
+        model = add(hub, embedders.store)
+        await embedders.opened(space_of(model))
+        embedders.store.remove(model)
+        with pytest.raises(ModelMissing, match="is not installed"):
+            await embedders.opened(space_of(model))
+        await embedders.close()
+
+
+def space_of(model: InstalledModel) -> EmbeddingModel:
+    return EmbeddingModel(NAME, model.version, DIMS, 62)

@@ -29,7 +29,7 @@ from latent_core.models.embedding.api.remote import RemoteEmbedder
 from latent_core.models.embedding.api.wire import EmbeddingEndpoint
 from latent_core.models.embedding.batcher import Batcher, RefusedTexts
 from latent_core.models.embedding.rate import TextRate
-from latent_core.models.embedding.resolve import EmbedderRegistry
+from latent_core.models.embedding.resolve import MEASURED_SECONDS, EmbedderRegistry
 from latent_core.models.providers.entry import Kind, read_providers
 from latent_core.models.providers.registry import (
     TEXTS_PER_MINUTE,
@@ -291,6 +291,29 @@ class TestDims:
         embedder = await opened(registry, dims=100)
         with pytest.raises(IngestFailed, match=r"returns 64 dimensions.*says 100"):
             await embedder.embed_documents(["a"])
+        await registry.close()
+
+    async def test_dims_are_measured_again_after_a_minute_since_the_model_may_be_another_one(
+        self, tmp_path: Path
+    ) -> None:
+        clock = FakeClock()
+        async with ProviderServer(Kind.OLLAMA, dims=DIMS) as server:
+            registry = EmbedderRegistry(
+                settings_with(tmp_path, entry(server, tmp_path)), tmp_path, clock=clock.clock
+            )
+            await registry.measure(manifest())
+            server.dims = 24
+            await registry.measure(manifest())
+            assert registry.model_of(manifest()).dims == DIMS
+            clock.now += MEASURED_SECONDS
+            await registry.measure(manifest())
+            assert registry.model_of(manifest()).dims == 24
+            assert len(server.requests) == 2
+            embedder = registry.for_space(registry.model_of(manifest()))
+            assert (await embedder.embed_documents(["gulls"])).shape == (1, 24)
+        clock.now += MEASURED_SECONDS
+        with pytest.raises(LatentError, match=r"dimensions of work/.* are not known"):
+            await registry.measure(manifest())
         await registry.close()
 
     async def test_a_server_that_is_down_is_named_and_dims_need_none(self, tmp_path: Path) -> None:
@@ -580,6 +603,18 @@ class TestLongTexts:
             rows = await asyncio.gather(*(embedder.embed_documents([self.long(80)]) for _ in "ab"))
             assert np.allclose(*rows)
             assert max(len(text.split()) for one in server.requests for text in one.texts) < 50
+            await embedder.close()
+
+    async def test_nomic_cuts_at_what_its_model_reads_and_the_job_says_so(self) -> None:
+        """Its API cannot refuse a long text: it cuts it, or takes the mean of its parts, which would hide that."""
+        async with ProviderServer(Kind.NOMIC, dims=DIMS, window=120) as server:
+            embedder = paced(server, FakeClock())
+            await embedder.embed_documents(["short"])
+            assert embedder.trouble is None
+            await embedder.embed_documents([self.long(300)])
+            await embedder.embed_query("short")
+            assert "cuts long texts without an error" in (embedder.trouble or "")
+            assert {request.truncate for request in server.requests} == {True}
             await embedder.close()
 
     @pytest.mark.parametrize(("truncates", "reported"), [(True, True), (False, False)])

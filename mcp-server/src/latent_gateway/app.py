@@ -76,7 +76,7 @@ from latent_gateway.console import site
 from latent_gateway.console.entry import sign_in_link
 from latent_gateway.context import Gateway
 from latent_gateway.golden_files import adopt_golden
-from latent_gateway.manifest_sync import read_folder, sync_manifests, warm_all
+from latent_gateway.manifest_sync import read_folder, sync_manifests
 from latent_gateway.mcp.guard import GatewayNames, McpGuard
 from latent_gateway.mcp.server import Surface
 from latent_gateway.mcp.tools import registry
@@ -87,6 +87,7 @@ from latent_gateway.middleware.requests import (
     ResponseHeaders,
     TelemetryMiddleware,
 )
+from latent_gateway.model_warmer import ModelWarmer
 from latent_gateway.openapi import GatewayApi, documented_answers
 from latent_gateway.query_log import QueryLog
 from latent_gateway.query_parameters import KNOWN_ONLY
@@ -161,7 +162,16 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     """The HTTP application on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     limiter = SearchLimiter(settings.search_wait_seconds)
-    shared = Gateway(settings, stack, tokens, quotas, Gauges(stack), limiter, QueryLog(stack.db))
+    shared = Gateway(
+        settings,
+        stack,
+        tokens,
+        quotas,
+        Gauges(stack),
+        limiter,
+        QueryLog(stack.db),
+        ModelWarmer(stack),
+    )
     agents = surface(shared)
     app = GatewayApi(
         title="Latent Containers",
@@ -247,7 +257,6 @@ async def _run(
                 running.push_async_callback(ended, fresh)
             await sync_manifests(stack, await reading)
             await adopt_golden(stack, settings.manifests)
-            running.push_async_callback(ended, asyncio.create_task(warm_all(stack), name="warm"))
             if companion is not None:
                 await running.enter_async_context(companion(settings, stack))
             await _answer(settings, stack, listening, announce, stop)
@@ -302,6 +311,8 @@ async def _answer(
         server.should_exit = True
 
     stop.gracefully(end)
+    warmer: ModelWarmer = app.state.gateway.warmer
+    warming = asyncio.create_task(warmer.keep_warm(), name="warm")
     task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
     while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
@@ -312,6 +323,8 @@ async def _answer(
     try:
         await task
     finally:
+        await ended(warming)
+        await warmer.close()
         shared: Gateway = app.state.gateway
         await shared.query_log.close()
 

@@ -27,6 +27,7 @@ from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.sign_in_codes import SignInCodes
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
+from latent_gateway.model_warmer import ModelWarmer
 from latent_gateway.query_log import QueryLog
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Gateway:
     gauges: Gauges
     limiter: SearchLimiter
     query_log: QueryLog
+    warmer: ModelWarmer
     streams: StreamLimiter = field(default_factory=StreamLimiter)
     questions: AskLimiter = field(default_factory=AskLimiter)
     queries: QueryCache = field(default_factory=QueryCache)

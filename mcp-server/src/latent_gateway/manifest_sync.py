@@ -15,14 +15,11 @@ from pathlib import Path
 import yaml
 
 from latent_core.db import audit, containers
-from latent_core.db.containers import Space
 from latent_core.domain.errors import Invalid, LatentError, OutOfSpace, TimedOut, Unavailable
 from latent_core.domain.manifest.model import Manifest, check_offered
 from latent_core.domain.manifest.yaml_reader import load_manifest
 from latent_core.ingest import containers as founding
-from latent_core.models.embedding.local import LocalEmbedder
 from latent_core.stack import Stack
-from latent_core.wire.refresh import SpaceState
 from latent_gateway.auth.principal import OWNER
 from latent_gateway.manifest_files import compare, scan_folder
 
@@ -159,23 +156,3 @@ def _write_whole(path: Path, content: str) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(content, encoding="utf-8")
     partial.replace(path)
-
-
-async def warm_all(stack: Stack) -> None:
-    """Load the local models of all containers."""
-    async with stack.db.transaction() as conn:
-        spaces = [s for s in await containers.all_spaces(conn) if s.state is SpaceState.LIVE]
-    for space in {(s.embedder, s.version): s for s in spaces}.values():
-        await warm(stack, space)
-
-
-async def warm(stack: Stack, space: Space) -> None:
-    """Load the model of one space if it runs in this process. An error appears when the model is used."""
-    try:
-        embedder = stack.embedders.for_space(space)
-        if isinstance(embedder, LocalEmbedder):
-            await embedder.warm()
-    except LatentError as error:
-        logger.warning(
-            "model_not_loaded", extra={"embedder": space.embedder, "cause": error.message}
-        )

@@ -57,6 +57,7 @@ from latent_workers.publishing import Publisher
 from tests.support.harness.shared_sandbox import shared_sandbox
 from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql
+from tests.support.stand_in_models import StandInModels
 
 DIMS: Final = 16
 CONTAINER: Final = "notes"
@@ -84,7 +85,7 @@ class WordTokenizer:
 
 
 @dataclass
-class CountingEmbedder(TextsOnly):
+class CountingEmbedder(TextsOnly, StandInModels):
     """Counts what it embeds; may be away."""
 
     texts: int = 0
@@ -97,9 +98,6 @@ class CountingEmbedder(TextsOnly):
 
     def for_space(self, space: object) -> CountingEmbedder:
         return self
-
-    async def measure(self, manifest: Manifest) -> None:
-        """Of a local embedder there is nothing to ask."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.model

@@ -90,7 +90,7 @@ def _nomic(body: Mapping[str, Any], _: str) -> TextsRequest:
         {"model", "texts"},
         {"task_type", "dimensionality", "long_text_mode", "max_tokens_per_text"},
     )
-    cuts = body.get("long_text_mode", "truncate") == "truncate"
+    cuts = body.get("long_text_mode", "mean") == "truncate"  # else the mean of its parts
     dims, task = body.get("dimensionality"), body.get("task_type", "search_document")
     return TextsRequest(body["texts"], body["model"], dims, task, cuts)
 

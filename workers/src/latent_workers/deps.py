@@ -38,8 +38,8 @@ class Deps:
     """Resolves the hosts of web pages."""
     ocr: PageReader = field(default_factory=lambda: PageReader("off"))
 
-    def embedder(self, space: Space) -> Embedder:
-        return self.stack.embedders.for_space(space)
+    async def embedder(self, space: Space) -> Embedder:
+        return await self.stack.embedders.opened(space)
 
     def search_service(self, seconds: float | None = None) -> SearchService:
         """A search service for one job. Its own limiter keeps measurements free of waits for other searches.

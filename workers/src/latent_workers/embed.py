@@ -40,7 +40,11 @@ def picture_reader(stack: Stack) -> ReadPicture:
 
 
 class SpaceEmbedders(Protocol):
-    def for_space(self, space: Space) -> Embedder: ...
+    async def opened(self, space: Space) -> Embedder: ...
+
+    def for_space(self, space: Space) -> Embedder:
+        """Blocking, until ``opened`` has returned once."""
+        ...
 
 
 class DocumentEmbedding:
@@ -86,12 +90,16 @@ class DocumentEmbedding:
         return trouble
 
     def counter(self, space: Space) -> WordCounter:
-        """Counts tokens as the space's embedder does; kept, because it caches words."""
+        """Counts tokens as the space's embedder does; kept, because it caches words. Blocking until it was opened."""
         embedder = self._embedders.for_space(space)
         key = embedder.model.key
         if key not in self._counters:
             self._counters[key] = WordCounter(embedder.tokenizer)
         return self._counters[key]
+
+    def window(self, space: Space) -> int:
+        """Tokens per text of the space's embedder. Blocking until it was opened."""
+        return self._embedders.for_space(space).model.window
 
     def pieces(self, space: Space, text: str, picture: str | None) -> list[Piece]:
         """The inputs of the space's embedder for a chunk; ``picture`` is the hash of its page image. Blocking."""
@@ -115,7 +123,7 @@ class DocumentEmbedding:
         With ``refused_inputs``, an image or a text that the embedder refuses gets a row of zeros, which must not be
         stored.
         """
-        cached = self._for(space)
+        cached = await self._for(space)
         parts: list[Matrix] = []
         for start in range(0, len(texts), TEXTS_PER_STEP):
             await checkpoint()
@@ -153,8 +161,8 @@ class DocumentEmbedding:
                 usage=usage,
             )
 
-    def _for(self, space: Space) -> CachedEmbedding:
-        embedder = self._embedders.for_space(space)
+    async def _for(self, space: Space) -> CachedEmbedding:
+        embedder = await self._embedders.opened(space)
         key = embedder.model.key
         if key not in self._cached:
             self._batchers.append(Batcher(embedder))

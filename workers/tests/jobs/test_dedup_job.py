@@ -51,6 +51,7 @@ from latent_workers.dedup import BITS, bits_allowed, judge, sign
 from latent_workers.deps import Deps
 from latent_workers.jobs import dedup
 from tests.support.queue import sql
+from tests.support.stand_in_models import StandInModels
 
 DIMS: Final = 8
 CONTAINER: Final = "notes"
@@ -163,10 +164,7 @@ def test_signatures_of_vectors_at_the_threshold_are_near_and_of_others_far() -> 
     assert bits_allowed(0.0) < BITS
 
 
-class _Models:
-    async def measure(self, manifest: Manifest) -> None:
-        """Of a local embedder there is nothing to ask."""
-
+class _Models(StandInModels):
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return EmbeddingModel("openai/test", "1", DIMS, 254)
 

@@ -72,6 +72,7 @@ from tests.support.harness.worker_harness import (
 )
 from tests.support.hashed_embedder import HashedWords
 from tests.support.queue import sql
+from tests.support.stand_in_models import StandInModels
 
 OLD_DIMS: Final = 16
 WORDS: Final = [
@@ -150,7 +151,7 @@ def turned(dims: int, stretch: float = 1.0) -> Callable[[Sequence[str]], Matrix]
     return vectors
 
 
-class ModelLookup:
+class ModelLookup(StandInModels):
     """Embedders by the names of manifests: what ``Embedders`` is to a process."""
 
     def __init__(self, db: Database) -> None:
@@ -174,9 +175,6 @@ class ModelLookup:
         self, name: str, dims: int, window: int, vectors: Callable[[Sequence[str]], Matrix]
     ) -> Model:
         return Model(EmbeddingModel(name, "1", dims, window), vectors)
-
-    async def measure(self, manifest: Manifest) -> None:
-        """Of a local embedder there is nothing to ask."""
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         return self.known[manifest.embedder].model
@@ -685,7 +683,7 @@ async def test_chunks_follow_an_embedder_that_reads_more_and_the_way_back_stays_
     assert before["n"] > 2
     live = harness.models.known["openai/old"]
     longer = harness.models.known["openai/long"].model
-    (note,) = rechunk_notes((await harness.container()).manifest, lambda: live, longer)
+    (note,) = rechunk_notes((await harness.container()).manifest, live.model.window, longer)
     assert "600 tokens, the present one 128" in note
     job_id = await harness.begin(strategy="parallel", to=to("openai/long"))
     assert await harness.work(JobKind.REFRESH) == []

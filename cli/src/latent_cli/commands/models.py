@@ -24,6 +24,7 @@ from latent_core.models.store.archive import SUFFIX, export_model, import_model
 from latent_core.models.store.hub import HubAddress
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import HALF_PRECISION, InstalledModel, given_prompts
+from latent_core.models.store.use_lock import unused
 from latent_core.settings import Settings, load_settings
 from latent_core.wire.models import LanguageModelTest, ModelTest
 
@@ -192,9 +193,13 @@ def remove(
             raise
         removed = name
     else:
-        if not force:
-            _refuse_used(model)
-        with store.locked(model.name, settings.model_wait_seconds, _tell_of_wait):
+        seconds = settings.model_wait_seconds
+        with (
+            store.locked(model.name, seconds, _tell_of_wait),
+            unused(store, model.name, seconds, _tell_of_use),
+        ):
+            if not force:
+                _refuse_used(model)
             store.remove(model)
         removed = model.reference
     if as_json:
@@ -321,6 +326,10 @@ def _refuse_used(model: InstalledModel) -> None:
 
 def _tell_of_wait(process: int) -> None:
     notes().print(f"latent: waiting for process {process}, which installs or removes it")
+
+
+def _tell_of_use(_process: int) -> None:
+    notes().print("latent: waiting until a container that uses it is created")
 
 
 def _show_added(result: AddResult, *, as_json: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from latent_core.blobs.port import BlobStores
@@ -47,7 +48,13 @@ class ModelLookup(Protocol):
         transactions."""
         ...
 
-    def model_of(self, manifest: Manifest) -> EmbeddingModel: ...
+    def model_of(self, manifest: Manifest) -> EmbeddingModel:
+        """Blocking."""
+        ...
+
+    def held(self, name: str) -> AbstractAsyncContextManager[None]:
+        """Installed models of that name are not removed until the block ends."""
+        ...
 
 
 def etag(manifest: Manifest) -> str:
@@ -67,8 +74,32 @@ async def create(
 ) -> Container:
     """Create the container, or nothing if its bucket or the vector engine fails. ``Conflict`` if the id is taken."""
     await models.measure(manifest)
-    model = models.model_of(manifest)
-    manifest = _with_modalities(manifest, reads_both=model.reads_images)
+    async with models.held(manifest.embedder):
+        model = await asyncio.to_thread(models.model_of, manifest)
+        manifest = _with_modalities(manifest, reads_both=model.reads_images)
+        container = await _inserted(db, blobs, manifest, model, principal, request_id)
+    failpoint("create.before_collection")
+    try:
+        await index.create_collection(
+            container.space.collection(), container.space.dims, layout_of(manifest)
+        )
+        failpoint("create.after_collection")
+    except LatentError:
+        # Without its collection the container would reject documents until the next start.
+        async with db.transaction() as conn:
+            await delete_container(conn, container.id, principal=principal)
+        raise
+    return container
+
+
+async def _inserted(
+    db: Database,
+    blobs: BlobStores,
+    manifest: Manifest,
+    model: EmbeddingModel,
+    principal: str,
+    request_id: str | None,
+) -> Container:
     async with db.transaction() as conn:
         if await containers.bucket(conn, manifest.id) is not None:
             raise await taken_id(conn, manifest.id)
@@ -88,17 +119,6 @@ async def create(
         container = await containers.get(conn, manifest.id)
     if container is None:
         raise RuntimeError(f"container {manifest.id} was not found after its creation")
-    failpoint("create.before_collection")
-    try:
-        await index.create_collection(
-            container.space.collection(), container.space.dims, layout_of(manifest)
-        )
-        failpoint("create.after_collection")
-    except LatentError:
-        # Without its collection the container would reject documents until the next start.
-        async with db.transaction() as conn:
-            await delete_container(conn, container.id, principal=principal)
-        raise
     return container
 
 

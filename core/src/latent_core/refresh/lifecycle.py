@@ -6,6 +6,7 @@ mode, so the transaction that changes it sees exactly what is live.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -50,6 +51,8 @@ class RefreshStarted:
     job_id: JobId
     space: SpaceId
     """The space that is built or re-embedded."""
+    model: EmbeddingModel | None
+    """That makes the new vectors; None if none are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ async def begin(
 
     ``payload`` describes the refresh; its space is filled in here. ``Conflict`` if a refresh is running or nothing
     would change; ``Invalid`` if the embedder is not available; ``Forbidden`` if the container requires an evaluation
-    and has no golden queries.
+    and has no golden queries. Call it while the new embedder is ``held``.
     """
     container = await _locked(conn, container_id)
     require_active(container)
@@ -117,8 +120,11 @@ async def begin(
         )
     _check_measured(container, request, payload)
     resolved: dict[str, Any] = {"space_id": container.space.id}
+    model: EmbeddingModel | None = None
     if request.strategy is not Strategy.REPARSE:
-        model = _model(models, container, request)  # fails before an existing build is dropped
+        model = await asyncio.to_thread(
+            _model, models, container, request
+        )  # fails before an existing build is dropped
         to = RefreshTarget(embedder=model.embedder, version=model.version, dims=model.dims)
         resolved = {"space_id": await _space(conn, model, container, request, principal), "to": to}
     payload = payload.model_copy(update=resolved)
@@ -131,7 +137,7 @@ async def begin(
         object_=f"{request.strategy.value}: job {job_id}",
         request_id=request_id,
     )
-    return RefreshStarted(job_id, SpaceId(payload.space_id))
+    return RefreshStarted(job_id, SpaceId(payload.space_id), model)
 
 
 def _check_measured(container: Container, request: RefreshRequest, payload: RefreshPayload) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
-from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -53,7 +52,7 @@ async def plan(
         require_same_space(container, request.to)
     target = manifest_after(container, request)
     await embedders.measure(target)
-    model = embedders.model_of(target)
+    model = await asyncio.to_thread(embedders.model_of, target)
     async with db.transaction() as conn:
         costs = await refresh_sources.costs(
             conn, container.id, model.key, reads_images=model.reads_images
@@ -79,12 +78,12 @@ async def plan(
         golden_queries=golden_queries,
         notes=[
             *_notes(container, request, golden_queries),
-            *_rechunked(embedders, container, request, model),
+            *await _rechunked(embedders, container, request, model),
         ],
     )
 
 
-def _rechunked(
+async def _rechunked(
     embedders: EmbedderRegistry,
     container: Container,
     request: RefreshRequest,
@@ -92,14 +91,16 @@ def _rechunked(
 ) -> list[str]:
     if request.strategy is not Strategy.PARALLEL:
         return []
-    return rechunk_notes(container.manifest, partial(embedders.for_space, container.space), model)
+    try:
+        before = (await embedders.opened(container.space)).model.window
+    except LatentError:  # a model that is gone changes no chunks
+        before = None
+    return rechunk_notes(container.manifest, before, model)
 
 
-def rechunk_notes(
-    manifest: Manifest, live: Callable[[], Embedder], model: EmbeddingModel
-) -> list[str]:
-    """What a refresh to ``model`` does to the chunks; ``live`` opens the present embedder."""
-    window = longer_window(manifest.chunker, live, model.window)
+def rechunk_notes(manifest: Manifest, before: int | None, model: EmbeddingModel) -> list[str]:
+    """What a refresh to ``model`` does to the chunks; ``before`` is the window of the present embedder if it is known."""
+    window = longer_window(manifest.chunker, before, model.window)
     if window is None:
         return []
     size = manifest.chunker.tokens(model.window)
@@ -149,7 +150,7 @@ async def speed_of(
         return round(texts * 60.0 / rate, 1), note
     space = Space(SpaceId(0), container_id, model.embedder, model.version, model.dims)
     try:
-        counted, spent = await _timed(embedders.for_space(space), sample)
+        counted, spent = await _timed(await embedders.opened(space), sample)
     except LatentError as exc:
         return None, f"the embedder could not be timed: {exc.message}"
     note = f"measured now: {counted / spent:,.0f} tokens a second, over {len(sample)} chunks"

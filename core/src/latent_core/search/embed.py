@@ -68,7 +68,7 @@ class SimilarText(Protocol):
 class EmbedderLookup(Protocol):
     """Returns the embedder of a space; ``Unavailable`` says which setting is missing."""
 
-    def for_space(self, space: Space) -> Embedder: ...
+    async def opened(self, space: Space) -> Embedder: ...
 
 
 MAX_CACHED_QUERIES: Final = 2048
@@ -104,7 +104,7 @@ class FixedEmbedder(EmbedderLookup):
     embedder: Embedder
 
     @override
-    def for_space(self, space: Space) -> Embedder:
+    async def opened(self, space: Space) -> Embedder:
         return self.embedder
 
 
@@ -134,7 +134,7 @@ class QueryVectors:
 
     async def of(self, container: Container) -> Vector:
         """The query's vector in the container's live space. A waiter that gives up does not stop the others."""
-        embedder = self._embedders.for_space(container.space)
+        embedder = await self._embedders.opened(container.space)
         return await asyncio.shield(self._task(embedder, container))
 
     async def from_remote(self, containers: Sequence[Container], seconds: float) -> float:
@@ -142,7 +142,7 @@ class QueryVectors:
         begun, tasks = perf_counter(), []
         for container in containers:
             with suppress(LatentError):
-                embedder = self._embedders.for_space(container.space)
+                embedder = await self._embedders.opened(container.space)
                 if isinstance(embedder, UnreachableAware):
                     tasks.append(self._task(embedder, container))
         if tasks:
@@ -152,11 +152,10 @@ class QueryVectors:
     def _task(self, embedder: Embedder, container: Container) -> asyncio.Task[Vector]:
         key = embedder.model.key
         if key not in self._tasks:
-            self._tasks[key] = asyncio.create_task(self._embed(container))
+            self._tasks[key] = asyncio.create_task(self._embed(embedder, container))
         return self._tasks[key]
 
-    async def _embed(self, container: Container) -> Vector:
-        embedder = self._embedders.for_space(container.space)
+    async def _embed(self, embedder: Embedder, container: Container) -> Vector:
         seen = self._seen if embedder.model.reads_images else None
         if self._like is not None:
             return await self._similar(embedder, container.space, self._like)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -60,7 +61,7 @@ async def with_model(models: ArchiveModels, manifest: Manifest, header: Header) 
         exact = manifest.model_copy(update={"embedder_version": version, "dims": dims})
     await models.measure(exact)
     try:
-        return ImportModel(manifest, _record(models.model_of(exact)))
+        return ImportModel(manifest, _record(await asyncio.to_thread(models.model_of, exact)))
     except Invalid as exc:
         if _is_installed_by_a_person(manifest.embedder):
             if not (header.vectors and is_whole and exact is not manifest):
@@ -78,7 +79,7 @@ async def _with_present(
 ) -> ImportModel:
     unpinned = manifest.model_copy(update={"embedder_version": None, "dims": None})
     await models.measure(unpinned)
-    model = models.model_of(unpinned)
+    model = await asyncio.to_thread(models.model_of, unpinned)
     there = f"{model.embedder} is {model.version} with {model.dims} dimensions; all texts were embedded again"
     given_pins = {"embedder_version": manifest.embedder_version, "dims": manifest.dims}
     pins = [f"{key} {pinned}" for key, pinned in given_pins.items() if pinned is not None]

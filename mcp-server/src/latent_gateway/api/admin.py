@@ -111,7 +111,7 @@ async def _note_embedders(shared: Gateway, report: DoctorReport) -> None:
     async with shared.stack.db.transaction() as conn:
         known = await containers.find(conn, list(report.containers))
     for container_id, container in known.items():
-        message = _of_embedder(shared.stack.embedders, container.space)
+        message = await asyncio.to_thread(_of_embedder, shared.stack.embedders, container.space)
         if message is not None:
             note = StoreDifference(kind="embedder", object=container_id, message=message)
             report.containers[container_id].notes.append(note)
@@ -168,7 +168,8 @@ async def _compare_files(shared: Gateway, report: DoctorReport, *, whole: bool) 
         container = known.get(manifest.id)
         if container is None:
             if whole and manifest.id not in deleted:
-                report.stores.append(missing_container(stack, path, manifest))
+                missing = await asyncio.to_thread(missing_container, stack, path, manifest)
+                report.stores.append(missing)
         elif manifest.id in report.containers:
             switched_at = switched.get(manifest.id)
             difference = compare(path, manifest, container, stack.blobs, switched_at)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, BackgroundTasks, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 
 from latent_core.db import audit, container_sizes, containers, embed_usage, golden
 from latent_core.db.containers import Container, Space
@@ -41,7 +41,7 @@ from latent_gateway.auth.principal import Principal
 from latent_gateway.context import Caller, Gateway, RequestId, Shared
 from latent_gateway.envelope import PreconditionRequired, json_answer
 from latent_gateway.golden_files import files_of
-from latent_gateway.manifest_sync import warm, write_files
+from latent_gateway.manifest_sync import write_files
 from latent_gateway.middleware.conditional import IfNoneMatch, tagged_answer, version_of
 
 router = APIRouter(tags=["containers"])
@@ -131,12 +131,11 @@ async def create(
     shared: Shared,
     caller: Caller,
     request_id: RequestId,
-    background: BackgroundTasks,
 ) -> Response:
     """Create a container from a manifest, and write its files into the manifest folder."""
     manifest = parse_manifest(body.manifest)
     answer, space = await created(manifest, shared, caller, request_id, body.golden)
-    background.add_task(warm, shared.stack, space)
+    shared.warmer.soon(space)
     return json_answer(answer, request_id, status=201, headers={"ETag": f'"{answer.etag}"'})
 
 

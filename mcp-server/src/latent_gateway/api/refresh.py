@@ -81,9 +81,10 @@ async def refreshed(
         keep_days=keep_days,
         golden=golden_set,
     )
+    target = manifest_after(container, refresh_request)
     if refresh_request.strategy is not Strategy.REPARSE:
-        await stack.embedders.measure(manifest_after(container, refresh_request))
-    async with stack.db.transaction() as conn:
+        await stack.embedders.measure(target)
+    async with stack.embedders.held(target.embedder), stack.db.transaction() as conn:
         await shared.quotas.check_queue(conn, caller)
         await stack.capacity.check(conn)
         begun = await begin(
@@ -96,6 +97,8 @@ async def refreshed(
             request_id=request_id,
         )
     stack.wake()
+    if begun.model is not None:
+        shared.warmer.soon(begun.model)
     return RefreshAnswer(job_id=begun.job_id, space_id=begun.space)
 
 

@@ -38,7 +38,7 @@ async def with_pictures(
     A page that cannot be drawn is found by its text; the render job later says why it has no image. Pages of a
     ``decrypted`` copy are always drawn here, since a render job has no password.
     """
-    embeds = _reads_images(deps, container, payload.source_type)
+    embeds = await _reads_images(deps, container, payload.source_type)
     if not embeds and decrypted is None:
         return made
     drawn = DrawnPages()
@@ -67,7 +67,8 @@ async def with_pictures(
     return replace(made, drafts=[*made.drafts, *shown], drawn=drawn)
 
 
-def _reads_images(deps: Deps, container: Container, source_type: SourceType) -> bool:
-    if not deps.embedder(container.space).model.reads_images or source_type not in PICTURED:
+async def _reads_images(deps: Deps, container: Container, source_type: SourceType) -> bool:
+    model = (await deps.embedder(container.space)).model
+    if not model.reads_images or source_type not in PICTURED:
         return False
     return source_type is SourceType.IMAGE or Modality.IMAGE in container.manifest.modalities

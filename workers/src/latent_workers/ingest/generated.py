@@ -169,7 +169,7 @@ def _drafts(
 ) -> Iterator[DraftChunk]:
     """The chunks of one text, cut as prose."""
     counter = deps.embedding.counter(container.space)
-    window = deps.embedder(container.space).model.window
+    window = deps.embedding.window(container.space)
     parsed = ParsedDocument(one.text, blocks=tuple(_paragraphs(one)), cues=one.cues)
     _, drafts = drafts_of(parsed, SourceType.TEXT, container.manifest.chunker, counter, window)
     for number, draft in enumerate(drafts):

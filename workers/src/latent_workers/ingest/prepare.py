@@ -198,8 +198,8 @@ async def make(
     languages: Mapping[str, int] | None = None,
 ) -> PreparedDocument:
     """Chunk a parsed document, in a thread. ``languages``: of the texts around it, by default the container's."""
+    window = (await deps.embedder(container.space)).model.window
     counter = deps.embedding.counter(container.space)
-    window = deps.embedder(container.space).model.window
     known = container.chunks_by_language if languages is None else languages
     return await asyncio.to_thread(
         _make, parsed, source_type, container.manifest.chunker, counter, window, known

@@ -45,7 +45,7 @@ async def known_page(
         detected = await asyncio.to_thread(detected_in, path, known)
     except (LatentError, ValidationError, OSError):
         return None  # whatever is wrong with what is kept, the page itself will tell
-    model = deps.embedder(container.space).model
+    model = (await deps.embedder(container.space)).model
     printed = fingerprint(container, model, live.sha256, detected, known)
     ocr = (await deps.ocr.engine()).key
     same = live.fingerprint in (printed, fingerprint_of_scans(printed, ocr))

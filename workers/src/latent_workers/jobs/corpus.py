@@ -161,7 +161,7 @@ async def _records(
     if attempts is None:
         await ctx.transact(lambda conn: _overtaken(conn, ctx, deps))
         return
-    model = deps.embedder(corpus_batch.container.space).model
+    model = (await deps.embedder(corpus_batch.container.space)).model
     languages = await languages_of(
         corpus_batch.container, [jsonl.parsed(record) for _, record in latest]
     )

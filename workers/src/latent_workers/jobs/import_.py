@@ -56,10 +56,11 @@ async def import_(ctx: JobContext, deps: Deps) -> None:
         if payload.merge:
             container, refused_inputs = await _there(deps, payload, opening.header), []
         else:
-            made_by = await import_container.with_model(
-                deps.stack.embedders, manifest, opening.header
-            )
-            container, payload = await _made(ctx, deps, made_by, payload, opening.header)
+            async with deps.stack.embedders.held(manifest.embedder):
+                made_by = await import_container.with_model(
+                    deps.stack.embedders, manifest, opening.header
+                )
+                container, payload = await _made(ctx, deps, made_by, payload, opening.header)
             refused_inputs, note = [*refused_inputs, *made_by.dropped], made_by.note
         target = ImportTarget(
             container, opening.header, payload, _same_space(container, opening.header)

@@ -124,7 +124,7 @@ async def _ingest(
 ) -> None:
     payload = IngestPayload.model_validate(ctx.job.payload)
     doc_id = _doc_id(ctx)
-    embedder = deps.embedder(container.space)
+    embedder = await deps.embedder(container.space)
     if isinstance(embedder, UnreachableAware):
         embedder.raise_if_unreachable()
     if awaits_fetch(payload):
@@ -149,7 +149,7 @@ async def _document(
 ) -> None:
     """The file as one document."""
     doc_id = _doc_id(ctx)
-    embedder = deps.embedder(container.space)
+    embedder = await deps.embedder(container.space)
     detected = await asyncio.to_thread(detected_in, original.path, payload)
     _check_taken(container, detected, payload.filename)
     if detected.source_type is SourceType.AUDIO:

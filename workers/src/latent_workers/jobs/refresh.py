@@ -74,7 +74,8 @@ async def parallel(work: RefreshJob) -> None:
     await filling.run()
     await filling.verify()
     report = await work.judge(
-        work.searched(work.container.space), SearchTarget(space, work.deps.embedder(space))
+        await work.searched(work.container.space),
+        SearchTarget(space, await work.deps.embedder(space)),
     )
     await switch_when_complete(work, filling, space, report)
 
@@ -133,7 +134,7 @@ async def create_collection(work: RefreshJob, space: Space) -> None:
 
 async def _require_answer(work: RefreshJob, space: Space) -> None:
     """Before a collection is emptied: the embedder is installed and configured, and embeds a text now."""
-    vectors = await work.deps.embedder(space).embed_documents([ANY_TEXT])
+    vectors = await (await work.deps.embedder(space)).embed_documents([ANY_TEXT])
     if vectors.shape != (1, space.dims):
         raise Conflict(
             f"{space.embedder} gives vectors of {vectors.shape[-1]} dimensions, and the collection holds {space.dims}:"

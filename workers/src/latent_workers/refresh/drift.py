@@ -70,7 +70,7 @@ async def drift(work: RefreshJob) -> None:
     embedders = work.deps.stack.embedders
     target = target_manifest(work.container.manifest, work.payload.to)
     await embedders.measure(target)
-    model = embedders.model_of(target)
+    model = await asyncio.to_thread(embedders.model_of, target)
     way = work.payload.way or Way.QUERY
     begun = await _begun(work)
     if begun is not None:
@@ -151,11 +151,11 @@ async def _sampled(work: RefreshJob, new: Space) -> DriftSample:
             query.query for query in work.payload.golden.queries[: len(question_texts)]
         ]
     taught = questions_of([texts[n] for n in train[: 2 * len(held)]])
-    ours = work.searched(work.container.space)
-    questions_new = await _embed_questions(work, work.deps.embedder(new), question_texts)
+    ours = await work.searched(work.container.space)
+    questions_new = await _embed_questions(work, await work.deps.embedder(new), question_texts)
     questions_old, taught_old = await _by_old(work, ours, question_texts, taught)
     taught_new = (
-        await _embed_questions(work, work.deps.embedder(new), taught)
+        await _embed_questions(work, await work.deps.embedder(new), taught)
         if taught_old is not None
         else None
     )
@@ -256,8 +256,8 @@ async def _query(
 ) -> None:
     old = work.container.space
     new = Space(SpaceId(0), work.container.id, model.embedder, model.version, model.dims)
-    mapped = AdaptedEmbedder(work.deps.embedder(new), 0, old.dims, _UnsavedAdapters(adapter))
-    gates = await work.judge(work.searched(old), SearchTarget(old, mapped))
+    mapped = AdaptedEmbedder(await work.deps.embedder(new), 0, old.dims, _UnsavedAdapters(adapter))
+    gates = await work.judge(await work.searched(old), SearchTarget(old, mapped))
     packed = await asyncio.to_thread(adapter.to_bytes)
     await work.ctx.fence()
 
@@ -284,7 +284,9 @@ async def _query(
         await switch_space(conn, work, space)
 
     failpoint("drift.before_commit")
-    await work.ctx.transact(write)
+    async with work.deps.stack.embedders.held(model.embedder):
+        await work.deps.embedder(new)  # it may have been removed since the job began
+        await work.ctx.transact(write)
     failpoint("drift.after_commit")
     work.deps.stack.wake()
 
@@ -353,7 +355,10 @@ async def _built(
         return space
 
     failpoint("drift.before_adapter")
-    space_id = await work.ctx.transact(write)
+    new = Space(SpaceId(0), work.container.id, model.embedder, model.version, model.dims)
+    async with work.deps.stack.embedders.held(model.embedder):
+        await work.deps.embedder(new)  # it may have been removed since the job began
+        space_id = await work.ctx.transact(write)
     failpoint("drift.after_adapter")
     payload = work.payload.model_copy(update={"space_id": space_id})
     work = RefreshJob(work.ctx, work.deps, work.container, payload)
@@ -381,6 +386,7 @@ async def _forward(work: RefreshJob, space: Space) -> None:
     await filling.run()
     await filling.verify()
     gates = await work.judge(
-        work.searched(work.container.space), SearchTarget(space, work.deps.embedder(space))
+        await work.searched(work.container.space),
+        SearchTarget(space, await work.deps.embedder(space)),
     )
     await switch_when_complete(work, filling, space, gates)

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -99,10 +98,10 @@ class RefreshJob:
             )
         return report
 
-    def searched(self, space: Space) -> SearchTarget | None:
+    async def searched(self, space: Space) -> SearchTarget | None:
         """None if its embedder is not available."""
         try:
-            return SearchTarget(space, self.deps.embedder(space))
+            return SearchTarget(space, await self.deps.embedder(space))
         except LatentError as error:
             logger.warning(
                 "embedder_unreachable", extra={"space": space.id, "cause": error.message}
@@ -115,7 +114,7 @@ async def switch_when_complete(
 ) -> None:
     """Switch in one transaction that requires completeness; new documents are filled in before the next try."""
     await _require_seen(work, space)
-    rechunks = _rechunks(work, space)
+    rechunks = await _rechunks(work, space)
     for _ in range(MAX_SWITCHES):
         await note_old(work)
         await work.ctx.fence()
@@ -161,14 +160,15 @@ async def note_old(work: RefreshJob) -> None:
             await space_points.note_all_live(conn, live.id, live.space.collection_id)
 
 
-def _rechunks(work: RefreshJob, space: Space) -> bool:
+async def _rechunks(work: RefreshJob, space: Space) -> bool:
     """Whether documents are parsed again after the switch. Not for mapped vectors, which belong to the chunks that
     there are."""
     if work.payload.moves or work.payload.strategy is not Strategy.PARALLEL:
         return False
-    live = partial(work.deps.embedder, work.container.space)
-    window = work.deps.embedder(space).model.window
-    return longer_window(work.container.manifest.chunker, live, window) is not None
+    window = (await work.deps.embedder(space)).model.window
+    live = await work.searched(work.container.space)
+    before = live.embedder.model.window if live is not None else None
+    return longer_window(work.container.manifest.chunker, before, window) is not None
 
 
 async def _switch(

@@ -57,6 +57,13 @@ WHERE s.state <> 'dropping' AND c.deleted_at IS NULL
 ORDER BY s.container_id, s.id
 """
 
+MODELS: Final = """
+SELECT s.embedder, s.version, coalesce(s.embedder_dims, s.dims) AS dims FROM spaces s
+JOIN containers c ON c.id = s.container_id
+WHERE s.state IN ('live', 'building') AND c.deleted_at IS NULL
+GROUP BY 1, 2, 3 ORDER BY bool_or(s.state = 'live') DESC, 1, 2, 3
+"""
+
 EMBEDDERS: Final = "SELECT DISTINCT embedder FROM spaces ORDER BY embedder"
 
 REMOVE: Final = """
@@ -83,6 +90,19 @@ async def uses(conn: Connection) -> list[SpaceUse]:
     """All spaces of all containers, those in build and those kept after a refresh included."""
     rows = await (await conn.execute(USES)).fetchall()
     return [SpaceUse(**{**row, "state": SpaceState(row["state"])}) for row in rows]
+
+
+class SpaceModel(NamedTuple):
+    """What makes the vectors of spaces."""
+
+    embedder: str
+    version: str
+    dims: int
+
+
+async def models(conn: Connection) -> list[SpaceModel]:
+    """Of all live and unfinished spaces, those of live ones first."""
+    return [SpaceModel(**row) for row in await (await conn.execute(MODELS)).fetchall()]
 
 
 async def lock(conn: Connection, container_id: str) -> bool:

@@ -11,9 +11,12 @@ The name also determines whether a model reads images, so this is a property of 
 
 from __future__ import annotations
 
+import asyncio
 import difflib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -33,9 +36,12 @@ from latent_core.models.embedding.rate import Rate, TextRate
 from latent_core.models.providers.registry import ProviderModel, Providers
 from latent_core.models.store.layout import ModelStore
 from latent_core.models.store.record import InstalledModel, base_version
+from latent_core.models.store.use_lock import in_use
 from latent_core.settings import Settings
 
 _BUILT_IN: Final = {variant.embedder: variant for variant in (minilm.FP32, minilm.INT8)}
+MEASURED_SECONDS: Final = 60.0
+"""After this time a new container asks its server again how many dimensions it gives."""
 _SHAPES: Final = (*_BUILT_IN, multilingual.VARIANT.embedder, "local:<folder>", "<provider>/<model>")
 
 
@@ -53,7 +59,11 @@ class OfSpace(Protocol):
 
 
 class EmbedderRegistry:
-    """The embedders of a process. Opening one reads at most a tokenizer; models load at first use."""
+    """The embedders of a process. Opening one reads at most a tokenizer; models load at first use.
+
+    ``for_space`` and ``model_of`` block while files are read, up to seconds for a tokenizer of many languages: event
+    loops await ``opened``, or call them in a thread.
+    """
 
     def __init__(
         self,
@@ -62,6 +72,7 @@ class EmbedderRegistry:
         *,
         threads: int | None = None,
         rates: Callable[[str, int], Rate] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``models`` is the folder of local models; ``threads`` the number of cores for documents; ``rates`` makes the
         limit of a name and a number of texts per minute, shared with other processes; by default one of this process.
@@ -75,8 +86,12 @@ class EmbedderRegistry:
         self._local: dict[str, LocalEmbedder] = {}
         self._adapted: dict[int, AdaptedEmbedder] = {}
         self._adapters: Adapters | None = None
-        self._measured_dims: dict[str, int] = {}
-        """Of remote embedders whose manifest leaves them open, by name."""
+        self._measured_dims: dict[str, tuple[int, float]] = {}
+        """Of remote embedders whose manifest leaves them open, by name; with the time at which they are asked again."""
+        self._clock = clock
+        self._opening = threading.Lock()
+        self._opened: set[tuple[str, str, int]] = set()
+        """Spaces that were opened: opening them again reads no large file."""
 
     def keep_adapters_in(self, adapters: Adapters) -> None:
         """Set the source of drift adapters. Called once, when the stack is opened."""
@@ -88,22 +103,35 @@ class EmbedderRegistry:
 
     async def measure(self, manifest: Manifest) -> None:
         """Ask a remote embedder for its dimensions if the manifest leaves them open, before ``model_of``. Call it
-        outside of transactions: it waits for the server."""
+        outside of transactions: it waits for the server. An answer counts for a minute, since the model behind a name
+        may change."""
         name = manifest.embedder
-        if manifest.dims is not None or name in self._measured_dims:
+        _, valid_until = self._measured_dims.get(name, (0, 0.0))
+        if manifest.dims is not None or self._clock() < valid_until:
             return
         found = self.providers.embedding(name)
         if found is None:
             return
         self._check_configured(name)
         try:
-            self._measured_dims[name] = await self._remote.dims(found, _version(manifest, found))
+            dims = await self._remote.dims(found, _version(manifest, found))
         except LatentError as exc:
             raise type(exc)(
                 f"the dimensions of {name} are not known, since a short text could not be embedded: {exc.message}. Set"
                 " dims to use it without asking",
                 **exc.details,
             ) from exc
+        self._measured_dims[name] = (dims, self._clock() + MEASURED_SECONDS)
+
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[None]:
+        """The installed models that an embedder's name means are not removed until the block ends: a container that is
+        created in it has a row that the next removal sees."""
+        if not is_installable(name):
+            yield
+            return
+        async with in_use(self.store, name):
+            yield
 
     def model_of(self, manifest: Manifest) -> EmbeddingModel:
         """The model of a container with this manifest; ``Invalid`` names a key that does not fit."""
@@ -132,6 +160,15 @@ class EmbedderRegistry:
             version = manifest.embedder_version or found.vector_version
             return self._open_installed(found, version, manifest.dims)
         return self._open_local(name, manifest.dims)
+
+    async def opened(self, space: OfSpace) -> Embedder:
+        """``for_space`` for an event loop: what is read for the first time is read in a thread."""
+        key = (space.embedder, space.version, space.dims)
+        if key in self._opened:
+            return self.for_space(space)
+        embedder = await asyncio.to_thread(self.for_space, space)
+        self._opened.add(key)
+        return embedder
 
     def for_space(self, space: OfSpace) -> Embedder:
         """The embedder of the vectors of ``space``; ``ModelMissing`` when it is not available here."""
@@ -178,9 +215,14 @@ class EmbedderRegistry:
     ) -> LocalEmbedder:
         """Its tokenizer is read once: that of a large vocabulary takes a second."""
         key = _key(version, dims or found.dims or 0)
+        return self._once(key, lambda: self._installed.local_model(found, dims, version))
+
+    def _once(self, key: str, described: Callable[[], LocalModel]) -> LocalEmbedder:
+        """The embedder of ``key``, by whichever thread comes first."""
         if key not in self._local:
-            local = self._installed.local_model(found, dims, version)
-            self._local[key] = LocalEmbedder(local, threads=self._threads)
+            with self._opening:
+                if key not in self._local:
+                    self._local[key] = LocalEmbedder(described(), threads=self._threads)
         return self._local[key]
 
     def _open_adapted(self, space: Space) -> AdaptedEmbedder:
@@ -194,7 +236,7 @@ class EmbedderRegistry:
         return self._adapted[space.adapter]
 
     def _remote_model(self, manifest: Manifest, found: ProviderModel) -> EmbeddingModel:
-        dims = manifest.dims or self._measured_dims.get(manifest.embedder)
+        dims = manifest.dims or self._measured_dims.get(manifest.embedder, (None,))[0]
         if dims is None:
             raise Invalid(
                 f"dims: set the number of dimensions of {manifest.embedder}; its server was not asked for them"
@@ -250,9 +292,7 @@ class EmbedderRegistry:
     def _open_local(self, name: str, dims: int | None) -> LocalEmbedder:
         """``dims``: of a folder's model, the first dimensions to keep; built-in models have their own."""
         key = f"{name} {dims or 0}" if name.startswith(folder_model.PREFIX) else name
-        if key not in self._local:
-            self._local[key] = LocalEmbedder(self._local_model(name, dims), threads=self._threads)
-        return self._local[key]
+        return self._once(key, lambda: self._local_model(name, dims))
 
     def _local_model(self, name: str, dims: int | None) -> LocalModel:
         if name in _BUILT_IN:

@@ -3,6 +3,7 @@ a breaker."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -77,10 +78,14 @@ class RemoteEmbedders:
         self._rates: dict[str, Rate] = {}
         self._breakers: dict[str, Breaker] = {}
         self._open: dict[EmbeddingModel, RemoteEmbedder] = {}
+        self._opening = threading.Lock()
 
     def open(self, model: EmbeddingModel, found: ProviderModel) -> RemoteEmbedder:
+        """The same for all threads: models behind one key share its limit."""
         if model not in self._open:
-            self._open[model] = self._made(model, found)
+            with self._opening:
+                if model not in self._open:
+                    self._open[model] = self._made(model, found)
         return self._open[model]
 
     async def dims(self, found: ProviderModel, version: str) -> int:
