@@ -128,8 +128,9 @@ async def measure_embedder(embedders: EmbedderRegistry, name: str) -> ModelTest:
     found = embedders.of_provider(name)
     if found is not None:
         return await measure_remote(name, found)
-    model = embedders.model_of(Manifest(id="test", name="Test", embedder=name))
-    return await measure_local(name, embedders.for_space(model))
+    manifest = Manifest(id="test", name="Test", embedder=name)
+    model = await asyncio.to_thread(embedders.model_of, manifest)
+    return await measure_local(name, await embedders.opened(model))
 
 
 async def measure_local(name: str, embedder: Embedder) -> ModelTest:
