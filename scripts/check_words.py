@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -89,6 +90,12 @@ class Finding:
         return f"{self.path}:{self.line}: {self.rule}: {self.text}"
 
 
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """All nodes. Several rules read them, and walking a tree takes most of the time."""
+    return tuple(ast.walk(tree))
+
+
 @dataclass(frozen=True)
 class CheckedFile:
     path: str
@@ -152,7 +159,7 @@ def identifiers(file: CheckedFile) -> Iterator[Finding]:
     for part in PurePosixPath(file.path).with_suffix("").parts:
         if is_banned(part.replace("-", "_")):
             yield file.found("identifier", 1, f"module {part}")
-    for node in ast.walk(file.tree):
+    for node in nodes(file.tree):
         for name in _named(node):
             if name is not None and is_banned(name):
                 yield file.found("identifier", getattr(node, "lineno", 1), name)
@@ -162,7 +169,7 @@ def _exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
     """Names of classes that are exceptions: they name a condition, as `Unreachable` does."""
     bases: dict[str, set[str]] = {}
     for tree in trees:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             if isinstance(node, ast.ClassDef):
                 own = bases.setdefault(node.name, set())
                 own |= {ast.unparse(base).rpartition(".")[2] for base in node.bases}
@@ -174,7 +181,7 @@ def _exceptions(trees: Iterable[ast.Module]) -> frozenset[str]:
 
 def class_names(exceptions: frozenset[str]) -> Callable[[CheckedFile], Iterator[Finding]]:
     def rule(file: CheckedFile) -> Iterator[Finding]:
-        for node in ast.walk(file.tree) if file.tree is not None else ():
+        for node in nodes(file.tree) if file.tree is not None else ():
             if not isinstance(node, ast.ClassDef) or node.name in exceptions:
                 continue
             name = node.name.lstrip("_")
@@ -187,7 +194,7 @@ def class_names(exceptions: frozenset[str]) -> Callable[[CheckedFile], Iterator[
 def _docstrings(tree: ast.Module) -> set[ast.Constant]:
     return {
         node.value
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
 
@@ -195,7 +202,7 @@ def _docstrings(tree: ast.Module) -> set[ast.Constant]:
 def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Every string with its line; an f-string is one string, with `{}` in place of its values."""
     inside: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.JoinedStr):
             inside |= set(node.values)
             values = [v.value if isinstance(v, ast.Constant) else "{}" for v in node.values]
@@ -207,7 +214,7 @@ def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def sql_names(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None or not file.is_product:
         return
-    for node in ast.walk(file.tree):
+    for node in nodes(file.tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
             continue
         if not SQL.match(node.value) or node in _docstrings(file.tree):
@@ -226,7 +233,7 @@ def _is_logger(node: ast.expr) -> bool:
 def log_events(file: CheckedFile) -> Iterator[Finding]:
     if file.tree is None or not file.is_product:
         return
-    for node in ast.walk(file.tree):
+    for node in nodes(file.tree):
         if not isinstance(node, ast.Call):
             continue
         for event in _events(node):
