@@ -123,6 +123,7 @@ CALLS: Final[dict[str, Call]] = {
     "DELETE /v1/containers/{container_id}/queries": lambda c, _: c.clear_logged_queries("art"),
     "GET /v1/documents/{doc_id}/pages": lambda c, _: c.pages(DOC),
     "GET /v1/documents/{doc_id}/pages/{page}": lambda c, _: c.page(DOC, 1),
+    "GET /v1/documents/{doc_id}/pages/{page}/boxes": lambda c, _: c.page_boxes(DOC, 1),
     "GET /v1/documents/{doc_id}/pages/{page}/pdf": lambda c, _: c.page_pdf(DOC, 1),
     "GET /v1/documents/{doc_id}/original": lambda c, _: c.original(DOC),
     "POST /v1/containers/ask": lambda c, _: c.ask(

@@ -64,12 +64,19 @@ from latent_core.wire.documents import (
 )
 from latent_core.wire.jobs import JobAccepted
 from latent_core.wire.manifest_plan import ManifestPlan, ManifestPlanAnswer
-from latent_core.wire.pages import PageAnswer, PagePdfAnswer, PagesPage, PageView
+from latent_core.wire.pages import (
+    PageAnswer,
+    PageBoxesAnswer,
+    PagePdfAnswer,
+    PagesPage,
+    PageView,
+)
 from latent_core.wire.refresh import PlanAnswer, RefreshAnswer, RefreshRequest, RollbackAnswer
 
 DOCTOR_SECONDS: Final = 6 * HOUR
 """The answer arrives when the comparison ends. A client that gives up earlier cannot start another one meanwhile."""
 PAGE_PDF_SECONDS: Final = 10.0
+PAGE_BOXES_SECONDS: Final = 5.0
 UNKNOWN_MIME: Final = "application/octet-stream"
 """The server then detects the type by the file name."""
 
@@ -403,6 +410,25 @@ class AsyncClient(
         query = {"wait_ms": round(wait_seconds * 1000)}
         path = f"/v1/documents/{doc_id}/pages/{number}/pdf"
         return await self._transport.ask(PagePdfAnswer, "GET", path, query=query)
+
+    async def page_boxes(
+        self,
+        doc_id: UUID,
+        number: int,
+        *,
+        chunk_id: UUID | None = None,
+        query: str = "",
+        wait_seconds: float = PAGE_BOXES_SECONDS,
+    ) -> PageBoxesAnswer:
+        """Boxes around a chunk's passage on the image of page ``number``, and around the words of ``query`` in it. If
+        it takes longer: ``pending`` and the job that reads the page."""
+        values = {
+            "chunk": str(chunk_id) if chunk_id else None,
+            "q": query or None,
+            "wait_ms": round(wait_seconds * 1000),
+        }
+        path = f"/v1/documents/{doc_id}/pages/{number}/boxes"
+        return await self._transport.ask(PageBoxesAnswer, "GET", path, query=values)
 
     async def original(self, doc_id: UUID) -> OriginalAnswer:
         """A link to the bytes that a document was made from; ``download_original`` writes them to a file."""

@@ -8,7 +8,7 @@ from random import uniform
 from typing import Final
 
 from latent_core.db import model_answers, placement, query_log, resumable_uploads, uploads
-from latent_core.db.documents import duplicates, image_texts
+from latent_core.db.documents import duplicates, image_texts, page_words
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
 from latent_core.ingest.delete import (
@@ -40,15 +40,16 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 
 async def look(settings: Settings, stack: Stack) -> None:
-    """One run: abandoned generations, unreferenced blobs, old texts of images, old counts of uploads, uploads that
-    were not continued, unused answers of language models, old queries of logs, containers that have outgrown a
-    shared collection, and sizes of containers."""
+    """One run: abandoned generations, unreferenced blobs, old texts of images and words of pages, old counts of
+    uploads, uploads that were not continued, unused answers of language models, old queries of logs, containers that
+    have outgrown a shared collection, and sizes of containers."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
         logger.info("abandoned_generations", extra={"documents": found})
     async with stack.db.transaction() as conn:
         await image_texts.forget(conn)
+        await page_words.forget(conn)
         await uploads.forget_usage(conn)
         await resumable_uploads.expire(conn)
         await model_answers.forget(conn)

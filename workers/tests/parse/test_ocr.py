@@ -20,7 +20,7 @@ from latent_workers.ocr.engine import Choice, NoEngine, OcrEngine, find
 from latent_workers.ocr.merge import merged
 from latent_workers.ocr.reader import PageReader
 from latent_workers.ocr.scans import Scan, read_scans
-from latent_workers.ocr.words import Box, OcrText, OcrWord, in_order, reading_of
+from latent_workers.ocr.words import Box, OcrText, OcrWord, in_order, placement, reading_of
 from latent_workers.parse.parsed import ParsedDocument, ParsedPage, TextBlock
 from latent_workers.parse.pdf import mupdf
 from latent_workers.sandbox.budget import MIB, Budget
@@ -280,13 +280,13 @@ async def test_the_engine_reaches_no_network_and_writes_no_file(
 
 def test_what_is_no_text_is_left_out_and_what_cannot_be_stored_is_counted() -> None:
     words = [
-        OcrWord("good", 0.9, 1, 1),
-        OcrWord("b\0d", 0.9, 1, 2),
-        OcrWord("|~", 0.9, 2, 1),
-        OcrWord("noise", 0.1, 3, 1),
-        OcrWord("odd", float("nan"), 4, 1),
+        OcrWord("good", 0.9, 1, 1, (0, 0, 50, 10)),
+        OcrWord("b\0d", 0.9, 1, 2, (0, 0, 50, 10)),
+        OcrWord("|~", 0.9, 2, 1, (0, 0, 50, 10)),
+        OcrWord("noise", 0.1, 3, 1, (0, 0, 50, 10)),
+        OcrWord("odd", float("nan"), 4, 1, (0, 0, 50, 10)),
     ]
-    reading = reading_of(words)
+    reading = reading_of(words, placement((100, 100)))
     assert reading.paragraphs == ("good\nb\ufffdd",)
     assert (reading.confidence, reading.replaced) == (0.9, 1)
 

@@ -21,6 +21,8 @@ class JobKind(StrEnum):
     RENDER = "render"
     PAGE_PDF = "page_pdf"
     """Make a PDF of one page, on request."""
+    PAGE_WORDS = "page_words"
+    """Read the words of one page with their boxes, on request."""
     EXTRACT = "extract"
     """Have the pages of a document described by a language model."""
     DROP_GENERATED = "drop_generated"
@@ -65,6 +67,7 @@ INTERNAL_KINDS: Final = frozenset(
         JobKind.RENDER,
         JobKind.EMBED_GENERATED,
         JobKind.READ_IMAGE,
+        JobKind.PAGE_WORDS,
         JobKind.PURGE,
         JobKind.COMPACT,
         JobKind.GARBAGE,

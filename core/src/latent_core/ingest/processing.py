@@ -1,4 +1,4 @@
-"""Requests for work on stored documents: process PDFs, extract a page as PDF, read an image."""
+"""Requests for work on stored documents: process PDFs, extract a page as PDF, read its words, read an image."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from latent_core.db.connection import Connection
 from latent_core.db.doctor import repairs
 from latent_core.db.documents import pdf_status
+from latent_core.db.documents.page_words import PageWordsRow
 from latent_core.db.documents.pages import PageSource
 from latent_core.db.uploads import Upload
 from latent_core.domain.chunk import SourceType
@@ -123,7 +124,7 @@ PDF: Final = "application/pdf"
 
 
 class PagePdfPayload(BaseModel):
-    """Payload of a ``page_pdf`` job; ``sha256`` and ``filename`` belong to the original."""
+    """Payload of a ``page_pdf`` or ``page_words`` job; ``sha256`` and ``filename`` belong to the original."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -161,6 +162,35 @@ async def request_page_pdf(
             dedupe_key=key,
             payload=payload.model_dump(mode="json"),
             priority=PRIORITY_NOW,
+            principal=principal,
+        ),
+    )
+
+
+async def request_page_words(
+    conn: Connection, doc_id: UUID, source: PageWordsRow, *, principal: str
+) -> JobId | None:
+    """Enqueue the job that reads them from the stored PDF, at top priority; None if the page is not of a PDF."""
+    if source.mime != PDF or source.sha256 is None or source.filename is None:
+        return None
+    key = f"page_words:{doc_id}:{source.page}"
+    payload = PagePdfPayload(
+        generation=source.generation,
+        page=source.page,
+        sha256=source.sha256,
+        filename=source.filename,
+    )
+    return await enqueue(
+        conn,
+        NewJob(
+            kind=JobKind.PAGE_WORDS,
+            container_id=source.container_id,
+            doc_id=doc_id,
+            doc_key=key,
+            dedupe_key=key,
+            payload=payload.model_dump(mode="json"),
+            priority=PRIORITY_NOW,
+            max_attempts=MAX_ATTEMPTS,
             principal=principal,
         ),
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from latent_core.bm25 import analyser
 from latent_core.bm25.analyser import TokenSpan
 from latent_core.bm25.segment import ASCII_TOKEN, TOKEN
 from latent_core.domain.table import header_row
@@ -121,6 +122,14 @@ def _evidence(
         for start, _, terms in exact or matches
         for term in sorted(terms)
     )
+
+
+def highlighted(text: str, language: str, query: str) -> list[tuple[int, int]]:
+    """Character ranges of the words in ``text`` that match a word of ``query``, in order and apart."""
+    terms = set(analyser.query_terms(query, [language]))
+    scanned = text[:SCANNED_CHARS]
+    matches = _matches(scanned, language, terms, analyser.spans) if terms else ()
+    return _joined([(start, end) for start, end, _ in matches])
 
 
 def _matches(text: str, language: str, query_terms: set[str], spans: Spans) -> Iterator[TermMatch]:

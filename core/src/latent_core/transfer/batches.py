@@ -190,6 +190,6 @@ def page_line(row: dict[str, Any], document: Mapping[str, Any], uri: str | None)
         "source_pdf": document["uri"] if document["source_type"] == "pdf" else None,
         "source_file": document["uri"],
     }
-    if row["extraction"] is None:
-        row = {name: value for name, value in row.items() if name != "extraction"}
+    absent = {name for name in ("extraction", "words") if row[name] is None}
+    row = {name: value for name, value in row.items() if name not in absent}
     return orjson.dumps(only(row, _PAGE) | fields)

@@ -14,6 +14,7 @@ from latent_core.bm25 import postings
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks as chunk_rows, documents, duplicates
+from latent_core.db.documents.page_words import as_json
 from latent_core.db.transfer import import_rows as rows
 from latent_core.domain.chunk import Modality
 from latent_core.domain.errors import Conflict
@@ -239,6 +240,7 @@ async def _refer(
                 p.line_start,
                 p.line_end,
                 p.visual,
+                None if p.words is None else as_json(p.words),
             )
             for one in live
             for p in one.pages

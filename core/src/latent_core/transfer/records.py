@@ -27,6 +27,7 @@ from latent_core.domain.chunk import BlockType, Modality, SourceType
 from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.origin import Origin
+from latent_core.domain.page_words import MAX_WORDS, PageWord
 from latent_core.wire.sources import SourceView
 
 FORMAT: Final = "latent-container"
@@ -243,6 +244,8 @@ class PageRecord(_Record):
     line_start: int | None = None
     line_end: int | None = None
     visual: float | None = None
+    words: Annotated[tuple[PageWord, ...] | None, Field(max_length=MAX_WORDS)] = None
+    """As OCR read them, with their boxes."""
     extraction: ExtractionRecord | None = None
 
 

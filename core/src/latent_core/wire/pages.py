@@ -63,6 +63,30 @@ class PagePdfAnswer(Envelope):
     """The job that makes it, while it is pending."""
 
 
+class BoxView(BaseModel):
+    """Edges from the top left corner, as fractions of the width and height of the page's image: 0 to 1."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+class PageBoxesAnswer(Envelope):
+    doc_id: UUID
+    page: int
+    chunk_id: UUID | None
+    """None: the boxes of words are those of the whole page."""
+    state: Literal["ready", "pending", "none"]
+    """``pending``: ``job_id`` reads the words of the page. ``none``: ``cause`` says why there are no boxes."""
+    cause: str | None = None
+    passage: list[BoxView] = []
+    """Around the passage of the chunk, one per line."""
+    words: list[BoxView] = []
+    """Around the words of ``q``."""
+    job_id: WireJobId | None = None
+
+
 MAX_SELECTED: Final = 100
 
 

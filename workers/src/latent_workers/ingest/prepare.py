@@ -113,10 +113,11 @@ class PreparedDocument:
     def page_rows(self) -> list[PageRow]:
         """Pages of the source; images that are not drawn yet follow later."""
         drawn = {row.page: row for row in self.drawn.rows} if self.drawn is not None else {}
+        words = self.parsed.ocr.words if self.parsed.ocr is not None else {}
         own = [
-            replace(drawn[p.number], text=p.text)
+            replace(drawn[p.number], text=p.text, words=words.get(p.number))
             if p.number in drawn
-            else PageRow(page=p.number, text=p.text)
+            else PageRow(page=p.number, text=p.text, words=words.get(p.number))
             for p in self.parsed.pages
         ]
         named = {row.page for row in own}

@@ -20,6 +20,7 @@ from latent_workers.jobs.generated import drop_generated, embed_generated
 from latent_workers.jobs.import_ import import_
 from latent_workers.jobs.ingest import corpus, ingest
 from latent_workers.jobs.page_pdf import page_pdf
+from latent_workers.jobs.page_words import page_words
 from latent_workers.jobs.purge import purge
 from latent_workers.jobs.read_image import read_image
 from latent_workers.jobs.refresh import refresh
@@ -33,6 +34,7 @@ HANDLERS: Final[Mapping[JobKind, Callable[[JobContext, Deps], Awaitable[None]]]]
     JobKind.CORPUS: corpus,
     JobKind.RENDER: render,
     JobKind.PAGE_PDF: page_pdf,
+    JobKind.PAGE_WORDS: page_words,
     JobKind.EXTRACT: extract,
     JobKind.DROP_GENERATED: drop_generated,
     JobKind.EMBED_GENERATED: embed_generated,

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from latent_workers.ocr.drawing import PageScan
-from latent_workers.ocr.words import Box, OcrText, in_order, reading_of
+from latent_workers.ocr.words import Box, OcrText, in_order, placement, reading_of
 
 _TALL: Final = 1.5
 """A box that is this many times taller than wide contains a rotated line."""
@@ -19,16 +19,17 @@ _SURE: Final = 0.8
 
 
 def read(drawn: PageScan) -> OcrText:
-    image = drawn.image
+    image, quarters = drawn.image, 0
     boxes = list(_boxes(image))
     if sum(map(_is_tall, boxes)) * 2 > len(boxes):
-        image = image.transpose(Image.Transpose.ROTATE_90)
+        image, quarters = image.transpose(Image.Transpose.ROTATE_90), 1
         boxes = list(_boxes(image))
-    reading = reading_of(in_order(boxes))
+    reading = reading_of(in_order(boxes), placement(image.size, quarters))
     if not boxes or reading.confidence >= _SURE:
         return reading
-    turned = reading_of(in_order(list(_boxes(image.transpose(Image.Transpose.ROTATE_180)))))
-    return max(reading, turned, key=lambda one: one.confidence)
+    turned = list(_boxes(image.transpose(Image.Transpose.ROTATE_180)))
+    other = reading_of(in_order(turned), placement(image.size, quarters + 2))
+    return max(reading, other, key=lambda one: one.confidence)
 
 
 @lru_cache(maxsize=1)

@@ -62,8 +62,9 @@ async def read_scans(
         return _warned(parsed, [_unread(scan, pages, engine.why)])
     outcome = await _read(reader, engine, scan, pages, tell)
     whole, replaced = merged(parsed, outcome.readings)
+    words = {page: outcome.readings[page].words for page in replaced}
     complete = not outcome.failures and not outcome.untried
-    read = replace(whole, ocr=OcrRead(engine.label, replaced, complete))
+    read = replace(whole, ocr=OcrRead(engine.label, replaced, complete, words))
     return _warned(_warn_of_blank_pages(read, outcome), _warnings(scan, outcome))
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from latent_core.domain.errors import IngestFailed
 from latent_workers.ocr.drawing import PageScan
 from latent_workers.ocr.engine import OcrEngine
-from latent_workers.ocr.words import OcrText, OcrWord, reading_of
+from latent_workers.ocr.words import OcrText, OcrWord, placement, reading_of
 from latent_workers.sandbox.budget import MIB
 
 # Threads of its own make it six times slower on two cores.
@@ -42,12 +42,13 @@ class TesseractRun:
 def read(engine: OcrEngine, drawn: PageScan) -> OcrText:
     """``IngestFailed`` says how Tesseract failed."""
     words = _words_on(engine, drawn)
-    reading = reading_of(words)
+    reading = reading_of(words, placement(drawn.image.size))
     if not words or reading.confidence >= _SURE:
         return reading
     # Of a few lines it does not notice that they stand on their heads.
     turned = replace(drawn, image=drawn.image.transpose(Image.Transpose.ROTATE_180))
-    return max(reading, reading_of(_words_on(engine, turned)), key=lambda one: one.confidence)
+    other = reading_of(_words_on(engine, turned), placement(drawn.image.size, 2))
+    return max(reading, other, key=lambda one: one.confidence)
 
 
 def _words_on(engine: OcrEngine, drawn: PageScan) -> list[OcrWord]:
@@ -145,7 +146,9 @@ def _words(tsv: str) -> Iterator[OcrWord]:
             continue
         try:
             confidence = float(cells[10]) / 100
+            left, top, width, height = map(float, cells[6:10])
         except ValueError:
             continue
         if text := cells[11].strip():
-            yield OcrWord(text, confidence, (cells[2], cells[3]), cells[4])
+            edges = left, top, left + width, top + height
+            yield OcrWord(text, confidence, (cells[2], cells[3]), cells[4], edges)

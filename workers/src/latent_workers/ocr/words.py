@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
@@ -10,6 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from latent_core.domain.page_words import MAX_WORDS, PageWord, bounded, placed
 from latent_workers.parse.text.decode import clean
 
 Paragraph = Annotated[str, Field(max_length=100_000)]
@@ -26,8 +28,31 @@ class OcrText(BaseModel):
     """The engine's confidence, averaged over all words by their length."""
     replaced: Annotated[int, Field(ge=0)] = 0
     """Characters that cannot be stored, each replaced by U+FFFD."""
+    words: Annotated[tuple[PageWord, ...], Field(max_length=MAX_WORDS)] = ()
+    """With their boxes on the page as it is shown."""
 
 
+Edges = tuple[float, float, float, float]
+"""Left, top, right, bottom."""
+Placement = Callable[[Edges], Edges]
+"""From pixels of the image that an engine has read to fractions of the page."""
+
+
+def placement(size: tuple[int, int], quarters: int = 0) -> Placement:
+    """For an image of that size, which is the page turned counter-clockwise by quarters of a circle."""
+    width, height = size
+
+    def place(edges: Edges) -> Edges:
+        left, top, right, bottom = edges
+        left, top, right, bottom = left / width, top / height, right / width, bottom / height
+        for _ in range(quarters):
+            left, top, right, bottom = 1 - bottom, left, 1 - top, right
+        return left, top, right, bottom
+
+    return place
+
+
+_PART: Final = re.compile(r"\S+")
 MIN_CONFIDENCE: Final = 0.4
 """Of a whole paragraph: below it, engines read the shapes of a photograph."""
 
@@ -41,10 +66,13 @@ class OcrWord:
     """0 to 1; NaN and other values count as 0."""
     paragraph: Hashable
     line: Hashable
+    edges: Edges
+    """Pixels."""
 
 
-def reading_of(words: Iterable[OcrWord]) -> OcrText:
+def reading_of(words: Iterable[OcrWord], place: Placement) -> OcrText:
     paragraphs: list[str] = []
+    boxes: list[PageWord | None] = []
     weight = total = 0.0
     replaced = 0
     for _, group in groupby(words, key=lambda word: word.paragraph):
@@ -55,9 +83,24 @@ def reading_of(words: Iterable[OcrWord]) -> OcrText:
         if sure < MIN_CONFIDENCE * letters or not any(map(str.isalnum, text)):
             continue
         paragraphs.append(text)
+        boxes += [box for word in members for box in _placed(word, place)]
         weight, total, replaced = weight + sure, total + letters, replaced + bad
     confidence = weight / total if total else 0.0
-    return OcrText(paragraphs=tuple(paragraphs), confidence=round(confidence, 3), replaced=replaced)
+    return OcrText(
+        paragraphs=tuple(paragraphs),
+        confidence=round(confidence, 3),
+        replaced=replaced,
+        words=bounded(boxes),
+    )
+
+
+def _placed(word: OcrWord, place: Placement) -> Iterator[PageWord | None]:
+    """A run of words as single ones: each gets its share of the run, by its letters."""
+    left, top, right, bottom = word.edges
+    step = (right - left) / max(1, len(word.text))
+    for part in _PART.finditer(word.text):
+        edges = place((left + step * part.start(), top, left + step * part.end(), bottom))
+        yield placed(clean(part.group())[0], *edges)
 
 
 def _joined(words: list[OcrWord]) -> str:
@@ -106,7 +149,8 @@ def in_order(boxes: Sequence[Box]) -> Iterator[OcrWord]:
             number += 1
             reach = max(box.bottom for box in row)
             for box in row:
-                yield OcrWord(box.text, box.confidence, paragraph, number)
+                edges = box.left, box.top, box.right, box.bottom
+                yield OcrWord(box.text, box.confidence, paragraph, number, edges)
 
 
 def _regions(boxes: list[Box], line: float) -> Iterator[list[Box]]:

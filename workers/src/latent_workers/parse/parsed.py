@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, NamedTuple
 
 from latent_core.domain.chunk import BlockType, SourceType
 from latent_core.domain.errors import Issue
+from latent_core.domain.page_words import PageWord
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class OcrRead:
     """Pages whose text comes from OCR, in order."""
     complete: bool
     """No page failed: another try would give the same text."""
+    words: Mapping[int, tuple[PageWord, ...]] = field(default_factory=dict)
+    """Of those pages, with their boxes."""
 
 
 @dataclass(frozen=True, slots=True)

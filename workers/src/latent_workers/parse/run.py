@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 from latent_core.domain.chunk import SourceType
 from latent_core.domain.conversation import read_conversation
 from latent_core.domain.errors import IngestFailed, Invalid
+from latent_core.domain.page_words import PageWord, PageWords
 from latent_workers.parse import wire
 from latent_workers.parse.conversation.messages import (
     FoundConversation,
@@ -31,6 +32,8 @@ from latent_workers.sandbox.pool import Sandbox
 T = TypeVar("T")
 PARSE_BUDGET: Final = Budget(cpu_seconds=120, wall_seconds=300, output_bytes=64 * MIB)
 RECORDS_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=120, memory_bytes=1024 * MIB)
+WORDS_BUDGET: Final = Budget(cpu_seconds=20, wall_seconds=30, output_bytes=16 * MIB)
+"""Of one page, for which a user waits."""
 UNLOCK_BUDGET: Final = Budget(cpu_seconds=60, wall_seconds=180)
 CONVERSATIONS_BUDGET: Final = Budget(
     cpu_seconds=300, wall_seconds=600, memory_bytes=2048 * MIB, output_bytes=512 * MIB
@@ -88,6 +91,21 @@ async def unlock_file(
             is_encrypted = True
     await asyncio.to_thread(into.flush)
     return is_encrypted
+
+
+async def page_words(
+    sandbox: Sandbox,
+    file: Path | int,
+    *,
+    name: str,
+    number: int,
+    budget: Budget = WORDS_BUDGET,
+) -> tuple[PageWord, ...]:
+    """The words of page ``number`` of a PDF, from 1, with their boxes. ``IngestFailed`` says why they cannot be read."""
+    label = "the PDF reader"
+    arguments = {"name": name, "number": number}
+    item = await sandbox.run("page_words", arguments, files=[file], budget=budget, label=label)
+    return _checked(lambda answer: PageWords.validate_json(answer.value), item, label)
 
 
 async def read_records(

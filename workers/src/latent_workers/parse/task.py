@@ -45,6 +45,15 @@ def records(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[Ta
         yield TaskOutput(asdict(jsonl.read_batch(files[0], **arguments)))
 
 
+def page_words(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
+    """``name``, ``number`` and the PDF; yields the words of that page."""
+    # Here, since no other source needs MuPDF.
+    from latent_workers.parse.pdf import words
+
+    found = words.page_words(files[0], arguments["name"], arguments["number"])
+    yield TaskOutput([list(word) for word in found])
+
+
 def conversations(arguments: dict[str, Any], files: Sequence[BinaryIO]) -> Iterator[TaskOutput]:
     """``name``, ``format``, ``options`` and the file; one item per conversation, with the stored form attached, and one
     per part that cannot be read."""

@@ -130,6 +130,7 @@ TASKS: Final[Mapping[str, str]] = {
     "parse": "latent_workers.parse.task:parse",
     "unlock": "latent_workers.parse.encryption:unlock",
     "records": "latent_workers.parse.task:records",
+    "page_words": "latent_workers.parse.task:page_words",
     "conversations": "latent_workers.parse.task:conversations",
     "pdf_pages": "latent_workers.render.task:pdf_pages",
     "page_pdf": "latent_workers.render.task:page_pdf",

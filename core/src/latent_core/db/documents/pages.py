@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from latent_core.db.connection import Connection
+from latent_core.db.documents import page_words
+from latent_core.domain.page_words import PageWord
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class PageRow:
     line_end: int | None = None
     visual: float | None = None
     """The share of its area that is picture, 0 to 1; None until it is rendered."""
+    words: tuple[PageWord, ...] | None = None
+    """As OCR read them; None if the page's text is not from OCR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,9 @@ class BlobRef:
 
 
 UPSERT: Final = """
-INSERT INTO pages (doc_id, generation, page, text, width, height, image_sha256, line_start, line_end, visual)
+INSERT INTO pages (doc_id, generation, page, text, width, height, image_sha256, line_start, line_end, visual, words)
 VALUES (%(doc_id)s, %(generation)s, %(page)s, %(text)s, %(width)s, %(height)s, %(image_sha256)s,
-        %(line_start)s, %(line_end)s, %(visual)s)
+        %(line_start)s, %(line_end)s, %(visual)s, %(words)s::jsonb)
 ON CONFLICT (doc_id, generation, page) DO UPDATE
 SET width = excluded.width, height = excluded.height, image_sha256 = excluded.image_sha256,
     line_start = excluded.line_start, line_end = excluded.line_end, visual = excluded.visual
@@ -138,6 +142,7 @@ async def write(conn: Connection, doc_id: UUID, generation: int, rows: Sequence[
                 "line_start": r.line_start,
                 "line_end": r.line_end,
                 "visual": r.visual,
+                "words": None if r.words is None else page_words.as_json(r.words),
             }
             for r in rows
         ],

@@ -63,6 +63,7 @@ LIMIT %(limit)s
 
 PAGES: Final = """
 SELECT p.doc_id, p.page, p.image_sha256, p.pdf_sha256, p.text, p.width, p.height, p.line_start, p.line_end, p.visual,
+       CASE WHEN p.words_at IS NULL THEN p.words END AS words,
        b.bytes, CASE WHEN e.page IS NOT NULL THEN to_jsonb(e) - '{doc_id,generation,page}'::text[] END AS extraction
 FROM pages p
 JOIN documents d ON d.id = p.doc_id AND d.live_generation = p.generation

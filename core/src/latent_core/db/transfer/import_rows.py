@@ -98,7 +98,8 @@ FROM STDIN (FORMAT BINARY)
 COPY_SIGNATURES: Final = "COPY signatures (container_id, chunk_no, bits) FROM STDIN (FORMAT BINARY)"
 
 COPY_PAGES: Final = """
-COPY pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual)
+COPY pages (doc_id, generation, page, image_sha256, pdf_sha256, text, width, height, line_start, line_end, visual,
+            words)
 FROM STDIN
 """
 
