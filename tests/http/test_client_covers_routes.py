@@ -90,6 +90,15 @@ CALLS: Final[dict[str, Call]] = {
     "GET /v1/containers/{container_id}/documents/{doc_id}/outline": lambda c, _: c.outline(
         "art", DOC
     ),
+    "POST /v1/containers/{container_id}/documents/reingest": lambda c, _: c.reingest_documents(
+        "art", [DOC]
+    ),
+    "POST /v1/containers/{container_id}/documents/delete": lambda c, _: c.delete_documents(
+        "art", [DOC]
+    ),
+    "GET /v1/containers/{container_id}/originals": lambda c, file: c.originals(
+        "art", [DOC], file.with_suffix(".zip")
+    ),
     "GET /v1/containers/{container_id}/trash": lambda c, _: c.trash("art"),
     "POST /v1/containers/{container_id}/documents/{doc_id}/restore": lambda c, _: (
         c.restore_document("art", DOC)

@@ -26,6 +26,7 @@ from latent_client.questions import QuestionCalls
 from latent_client.resumable import PART_BYTES, ResumableUploadCalls, size_of
 from latent_client.retry import OnRetry
 from latent_client.searches import SearchCalls
+from latent_client.selections import SelectionCalls
 from latent_client.sources import SourceCalls
 from latent_client.transfers import TransferCalls
 from latent_client.transport import DEFAULT_URL, Blob, GatewayClient, part
@@ -91,6 +92,7 @@ class AsyncClient(
     UnderstandingCalls,
     ResumableUploadCalls,
     SearchCalls,
+    SelectionCalls,
     SourceCalls,
     TransferCalls,
     GatewayClient,

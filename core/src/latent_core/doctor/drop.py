@@ -69,7 +69,7 @@ async def _purge(ctx: RepairContext, container: Container, doc_id: UUID, generat
                 twice=False,
             )
             return f"Job {job_id} purges generation {generation} of document {doc_id}."
-    return await reingest_document(ctx, container, doc_id)
+    return (await reingest_document(ctx, container, doc_id)).message
 
 
 async def _point(ctx: RepairContext, container: Container, doc_id: UUID, point: PointId) -> str:

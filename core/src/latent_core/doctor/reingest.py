@@ -6,6 +6,7 @@ and pictures take their vectors from the embedding cache.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -45,30 +46,39 @@ async def reingest(ctx: RepairContext, container: Container, difference: StoreDi
                 await repairs.mark_present(conn, bucket, sha256, size)
                 return "Its bytes are intact; its row is corrected."
             await _distrust(ctx, conn, bucket, sha256)
-    return await reingest_document(ctx, container, difference.doc_id)
+    return (await reingest_document(ctx, container, difference.doc_id)).message
 
 
-async def reingest_document(ctx: RepairContext, container: Container, doc_id: UUID) -> str:
+@dataclass(frozen=True, slots=True)
+class ReingestResult:
+    message: str
+    job_id: JobId | None = None
+    """None: nothing was enqueued, and ``message`` says why."""
+
+
+async def reingest_document(
+    ctx: RepairContext, container: Container, doc_id: UUID
+) -> ReingestResult:
     """Ingest a document again from its original, or from that of its corpus. A queued job, which is newer, stays.
 
     The original is read completely first: damaged bytes must not replace the live generation.
     """
     async with ctx.db.transaction() as conn:
         if await _locked_source(conn, container, doc_id) is None:
-            return DELETED
+            return ReingestResult(DELETED)
         await repairs.forget_record_fingerprint(conn, doc_id)
         if await checks.awaited(conn, container.id, doc_id):
-            return IN_MOTION
+            return ReingestResult(IN_MOTION)
         original = await repairs.original(conn, doc_id)
     bucket = container.bucket
     sound = original is not None and await ctx.sound_size(bucket, original["sha256"]) is not None
     async with ctx.db.transaction() as conn:
         row = await _locked_source(conn, container, doc_id)
         if row is None:
-            return DELETED
+            return ReingestResult(DELETED)
         moving = await checks.awaited(conn, container.id, doc_id)
         if moving or await repairs.original(conn, doc_id) != original:
-            return IN_MOTION
+            return ReingestResult(IN_MOTION)
         if original is not None and sound:
             return await _from_original(ctx, conn, container, original)
         if original is not None:
@@ -106,17 +116,19 @@ async def _distrust(ctx: RepairContext, conn: Connection, bucket: str, sha256: S
 
 async def _from_original(
     ctx: RepairContext, conn: Connection, container: Container, original: dict[str, Any]
-) -> str:
+) -> ReingestResult:
     """Enqueue the ingest from an original. A corpus job redoes records that changed or lost their fingerprint."""
     payload = from_original(original, recipe(container.manifest), rebuild=not original["corpus"])
     source = SourceInfo(container.id, original["uri"], original["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=original["corpus"])
-    return f"Job {job_id} ingests {original['uri']} again from its original."
+    return ReingestResult(
+        f"Job {job_id} ingests {original['uri']} again from its original.", job_id
+    )
 
 
 async def _fetch(
     ctx: RepairContext, conn: Connection, container: Container, row: dict[str, Any]
-) -> str:
+) -> ReingestResult:
     payload = IngestPayload(
         uri=row["uri"],
         url=row["uri"],
@@ -126,7 +138,7 @@ async def _fetch(
     )
     source = SourceInfo(container.id, row["uri"], row["mime"])
     job_id = await _accept(ctx, conn, source, payload, corpus=row["mime"] == CORPUS_MIME)
-    return f"Job {job_id} fetches {row['uri']} again."
+    return ReingestResult(f"Job {job_id} fetches {row['uri']} again.", job_id)
 
 
 async def _accept(

@@ -94,6 +94,27 @@ class DeletionAnswer(JobAccepted):
     """None: the deletion is final."""
 
 
+MAX_SELECTED: Final = 100
+
+
+class SelectionBody(RequestBody):
+    doc_ids: Annotated[list[UUID], Field(min_length=1, max_length=MAX_SELECTED)]
+
+
+class DocumentOutcome(BaseModel):
+    """What became of one document of a selection."""
+
+    doc_id: UUID
+    job_id: WireJobId | None = None
+    """None: nothing was done, and ``cause`` says why."""
+    cause: str | None = None
+
+
+class SelectionAnswer(Envelope):
+    documents: list[DocumentOutcome]
+    """In the given order."""
+
+
 class DeletedView(BaseModel):
     """A deleted document that can be restored."""
 

@@ -39,12 +39,12 @@ def _words(page: Any) -> Iterator[PageWord | None]:
         return
     flags = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP
     # MuPDF gives places on the page before it is turned.
-    turn = page.rotation_matrix
+    rotation = page.rotation_matrix
     for block in page.get_textpage(flags=flags).extractRAWDICT()["blocks"]:
         for line in block.get("lines", ()):
             chars = (char for span in line["spans"] for char in span["chars"])
             for text, box in _split(chars):
-                turned = pymupdf.Rect(box) * turn
+                turned = pymupdf.Rect(box) * rotation
                 x0, y0, x1, y1 = turned.normalize()
                 yield placed(clean(text)[0], x0 / width, y0 / height, x1 / width, y1 / height)
 
