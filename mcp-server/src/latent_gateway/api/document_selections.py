@@ -15,6 +15,7 @@ from latent_core.doctor.context import NotRepairable, RepairContext
 from latent_core.doctor.reingest import reingest_document
 from latent_core.domain.document import DocumentView
 from latent_core.domain.errors import Conflict, Forbidden, NotFound
+from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobState
 from latent_core.queue import admin
 from latent_core.wire.documents import DocumentOutcome, SelectionAnswer, SelectionBody
@@ -69,7 +70,7 @@ async def reingested(
         await shared.quotas.check_queue(conn, caller)
     ctx = RepairContext(
         shared.stack.db,
-        shared.stack.index,
+        shared.stack.vectors,
         shared.stack.blobs,
         caller.name,
         shared.settings.lease_seconds,
@@ -84,7 +85,7 @@ async def reingested(
         if job_id is None:
             return DocumentOutcome(doc_id=doc_id, cause=message)
         await _note(shared, caller, container, view, request_id)
-        return DocumentOutcome(doc_id=doc_id, job_id=str(job_id))
+        return DocumentOutcome(doc_id=doc_id, job_id=job_id)
 
     found = await _each(doc_ids, one)
     shared.stack.wake()
@@ -132,16 +133,16 @@ async def _of_container(shared: Gateway, container: Writable, doc_id: UUID) -> D
     return view
 
 
-async def _requeued(shared: Gateway, view: DocumentView) -> str | None:
+async def _requeued(shared: Gateway, view: DocumentView) -> JobId | None:
     """The job of a failed document, queued again: it has the newest bytes. None if there is none."""
     if view.failure is None or view.failure.job_id is None:
         return None
     async with shared.stack.db.transaction() as conn:
-        job = await admin.get(conn, int(view.failure.job_id))
+        job = await admin.get(conn, view.failure.job_id)
         if job.state not in ENDED:
             return None
-        await admin.requeue(conn, int(view.failure.job_id))
-    return view.failure.job_id
+        await admin.requeue(conn, view.failure.job_id)
+    return JobId(view.failure.job_id)
 
 
 async def _note(

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from typing_extensions import override
+from typing_extensions import Buffer, override
 
 from latent_core.db.documents.originals import OriginalFile
 from latent_core.domain.document import DocumentView
@@ -159,8 +159,8 @@ class _Sink(io.RawIOBase):
         return True
 
     @override
-    def write(self, data: object) -> int:
-        view = memoryview(data)  # type: ignore[arg-type] - the base class names no buffer
+    def write(self, data: Buffer) -> int:
+        view = memoryview(data)
         self._parts += view
         return view.nbytes
 
