@@ -36,6 +36,9 @@ SIGNED_IN: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingeste
 SEND: Final = SIGN_IN | {"owner": 303, "reader": 403, "other": 404, "ingester": 303}
 DOWNLOAD: Final = READ | {"owner": 303, "reader": 303}
 """To the link, which is signed for a few minutes."""
+NO_SEARCH: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 400)
+"""The form is empty."""
+NO_MODEL: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 404)
 FORM: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 303)
 FORM_ITSELF: Final = FORM | {"nobody": 200, "revoked": 200}
 ROLES: Final = tuple(ANYBODY)
@@ -54,6 +57,17 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("POST", "/logout"): (everybody(303), "/logout"),
     ("GET", "/console/static/{name}"): (everybody(200), "/console/static/console.css"),
     ("GET", "/console/search"): (READ, "/console/search?q=lamp&c=vault"),
+    ("GET", "/console/search/facets"): (FORM, "/console/search/facets?q=lamp&c=vault"),
+    ("GET", "/console/search/panel"): (READ, "/console/search/panel?c=vault&chunk={chunk_id}"),
+    ("POST", "/console/search/saved"): (NO_SEARCH, "/console/search/saved"),
+    ("POST", "/console/search/saved/{saved_id}/delete"): (
+        SIGN_IN | {"owner": 404, "reader": 404, "other": 404, "ingester": 403},
+        "/console/search/saved/999999999/delete",
+    ),
+    # No language model is configured here; with one: tests/console/searching/test_console_ask.py.
+    ("GET", "/console/ask"): (NO_MODEL, "/console/ask"),
+    ("POST", "/console/ask"): (NO_MODEL, "/console/ask"),
+    ("POST", "/console/ask/events"): (NO_SEARCH, "/console/ask/events"),
     ("GET", "/console/containers/{container_id}"): (READ, "/console/containers/vault"),
     ("GET", "/console/documents/{doc_id}"): (READ, "/console/documents/{doc_id}"),
     ("GET", "/console/documents/{doc_id}/original"): (
@@ -107,10 +121,12 @@ async def _furnish(client: AsyncClient) -> dict[str, str]:
     job = await ingest(client, "vault", "lamp.md", SECRET.encode())
     await settled(client, "vault")
     document = await anext(client.documents("vault"))
+    chunk = await anext(client.chunks("vault"))
     await client.create_source("vault", "notes & more", host="keeper", folder="/home/keeper/notes")
     return {
         "job_id": str(job),
         "doc_id": str(document.doc_id),
+        "chunk_id": str(chunk.chunk_id),
         "operation_id": "get-v1-containers-list",
     }
 
@@ -204,9 +220,11 @@ async def test_what_may_not_be_seen_looks_like_what_is_not_there(visitors: Visit
     other = visitors.browsers["other"]
     names = visitors.names
     gone = {"doc_id": "0" * 8 + names["doc_id"][8:], "job_id": str(int(names["job_id"]) + 10**6)}
+    gone["chunk_id"] = "0" * 8 + names["chunk_id"][8:]
     for path in (
         "/console/containers/{c}",
         "/console/search?q=lamp&c={c}",
+        "/console/search/panel?c={c}&chunk={chunk_id}",
         "/console/documents/{doc_id}",
         "/console/jobs/{job_id}",
         "/console/jobs?container={c}",

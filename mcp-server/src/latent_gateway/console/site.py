@@ -15,7 +15,7 @@ from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.operations import jobs
 from latent_gateway.console.reference import api_reference
-from latent_gateway.console.searching import search
+from latent_gateway.console.searching import ask, passage, saved, search
 
 ROUTERS: Final = (
     view.router,
@@ -24,6 +24,9 @@ ROUTERS: Final = (
     sign_in_link.router,
     overview.router,
     search.router,
+    passage.router,
+    saved.router,
+    ask.router,
     container.router,
     document.router,
     jobs.router,

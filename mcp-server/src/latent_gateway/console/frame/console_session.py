@@ -110,7 +110,7 @@ async def session_of(request: Request, shared: Gateway) -> ConsoleSession:
         BlobLinks(shared.stack.signer, ""),
         await request_id(request),
         sessions.csrf(cookie),
-        sections(principal),
+        sections(principal, asks=shared.settings.providers is not None),
         unquote(request.cookies.get(NOTICE, "")[:MAX_NOTICE_BYTES]),
     )
 

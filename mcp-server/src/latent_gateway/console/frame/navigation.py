@@ -22,15 +22,16 @@ class Section:
 
 CONTAINERS: Final = Section("containers", "Containers", "/")
 SEARCH: Final = Section("search", "Search", "/console/search")
+ASK: Final = Section("ask", "Ask", "/console/ask")
 JOBS: Final = Section("jobs", "Jobs", "/console/jobs")
 API: Final = Section("api", "API", "/console/api")
 
 
-def sections(principal: Principal) -> tuple[Section, ...]:
-    """Only those that this token can open."""
+def sections(principal: Principal, *, asks: bool = False) -> tuple[Section, ...]:
+    """Only those that this token can open. ``asks``: language models are configured, so that questions may be asked."""
     found = [CONTAINERS] if Scope.READ in principal.scopes else []
     if Scope.READ in principal.scopes:
-        found.append(SEARCH)
+        found += [SEARCH, ASK] if asks else [SEARCH]
     return (*found, JOBS, API)
 
 

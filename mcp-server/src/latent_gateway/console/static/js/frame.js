@@ -69,12 +69,14 @@ function submitted(form, push) {
   swap(target, address);
 }
 
+// What one types is one step of the history, however many requests it takes.
+const typed = new Set();
 document.addEventListener("submit", (event) => {
   const form = event.target.closest("form[data-swap]");
   if (!form) return;
   event.preventDefault();
   clearTimeout(waiting.get(form));
-  submitted(form, true);
+  submitted(form, !typed.delete(form));
 });
 
 const waiting = new Map();
@@ -83,7 +85,13 @@ document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-swap][data-swap-on=input]");
   if (!form) return;
   clearTimeout(waiting.get(form));
-  waiting.set(form, setTimeout(() => submitted(form, false), PAUSE_MS));
+  waiting.set(
+    form,
+    setTimeout(() => {
+      submitted(form, !typed.has(form));
+      typed.add(form);
+    }, PAUSE_MS),
+  );
 });
 
 document.addEventListener("click", (event) => {
