@@ -17,7 +17,7 @@ SHIPPED: Final = Path(str(templates.SHIPPED))
 
 def main() -> int:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else SHIPPED
-    files = sorted(folder.glob("*.yaml"))
+    files = sorted(folder.rglob("*.yaml"))
     bad = 0
     for path in files:
         try:

@@ -7,8 +7,7 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 """Child processes run ``python -m tests.support…`` from here."""
-_SHIPPED: Final = REPOSITORY / "cli" / "src" / "latent_cli" / "data"
-MANIFESTS: Final = _SHIPPED / "manifests"
-"""The shipped manifests with their golden queries."""
-LIGHTHOUSE: Final = _SHIPPED / "samples" / "lighthouse"
+MANIFESTS: Final = REPOSITORY / "core/src/latent_core/domain/manifest/shipped"
+"""The shipped examples with their golden queries; templates for kinds of content are below it."""
+LIGHTHOUSE: Final = REPOSITORY / "cli/src/latent_cli/data/samples/lighthouse"
 """The documents of `latent samples`."""

@@ -123,24 +123,29 @@ async def _create(stack: Stack, path: Path, manifest: Manifest) -> LatentError |
     return None
 
 
-async def write_files(folder: Path, manifest: Manifest) -> list[str]:
-    """Write the manifest unless its file has the same content; returns the written names."""
+async def write_files(folder: Path, manifest: Manifest, source: str | None = None) -> list[str]:
+    """Write the manifest unless its file has the same content; returns the written names. ``source``: its YAML with the
+    comments of its author."""
     try:
-        return await asyncio.to_thread(_write, folder, manifest)
+        return await asyncio.to_thread(_write, folder, manifest, source)
     except OSError as exc:
         raise OutOfSpace(
             f"the container exists, but its manifest could not be written: {exc.strerror}"
         ) from exc
 
 
-def _write(folder: Path, manifest: Manifest) -> list[str]:
-    shown = manifest.model_dump(mode="json", exclude_defaults=True)
-    text = yaml.safe_dump({"id": manifest.id, **shown}, sort_keys=False, allow_unicode=True)
+def _write(folder: Path, manifest: Manifest, source: str | None) -> list[str]:
     name = f"{manifest.id}.yaml"
     if _says(folder / name, manifest):
         return []
-    _write_whole(folder / name, text)
+    _write_whole(folder / name, manifest_text(manifest) if source is None else source)
     return [name]
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """The keys that differ from the defaults, as YAML."""
+    shown = manifest.model_dump(mode="json", exclude_defaults=True)
+    return yaml.safe_dump({"id": manifest.id, **shown}, sort_keys=False, allow_unicode=True)
 
 
 def _says(path: Path, manifest: Manifest) -> bool:

@@ -189,7 +189,9 @@ async def _reparse(
     }
     async with db.reading() as conn:
         rate = await manifest_effects.read_rate(conn, container.id)
-        texts, tokens = await manifest_effects.texts(conn, container.id, sorted(types))
+        texts, tokens = await manifest_effects.texts(
+            conn, container.id, {name: one for name, one in amounts.items() if name in types}
+        )
         sample = await refresh_sources.sample(
             conn, container.id, container.space.collection_id, TIMED_CHUNKS
         )

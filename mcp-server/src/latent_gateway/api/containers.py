@@ -145,8 +145,10 @@ async def created(
     caller: Principal,
     request_id: str,
     golden_set: GoldenSet | None = None,
+    source: str | None = None,
 ) -> tuple[ContainerCreated, Space]:
-    """The new container, which is stored, and the space whose model is loaded next."""
+    """The new container, which is stored, and the space whose model is loaded next. ``source``: the manifest's YAML, for
+    its comments."""
     access.check_creation(caller, manifest.id)
     access.check_kept(caller, manifest)
     offer_issues = _check_usable(shared, manifest)
@@ -164,7 +166,7 @@ async def created(
         async with stack.db.transaction() as conn:
             version = await golden.begin(conn, manifest.id, caller.name)
             await golden.replace(conn, manifest.id, golden_set, version)
-    files = await write_files(shared.settings.manifests, manifest)
+    files = await write_files(shared.settings.manifests, manifest, source)
     answer = ContainerCreated(
         container=summary(container), etag=container.etag, files=files, issues=offer_issues
     )

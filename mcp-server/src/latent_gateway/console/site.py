@@ -8,7 +8,13 @@ from fastapi import FastAPI
 
 from latent_core.domain.errors import NotFound
 from latent_gateway.console.adding import uploads
-from latent_gateway.console.containers import container, overview
+from latent_gateway.console.containers import (
+    container,
+    container_settings,
+    new_container,
+    overview,
+    settings_actions,
+)
 from latent_gateway.console.documents import document
 from latent_gateway.console.entry import sign_in, sign_in_link
 from latent_gateway.console.frame import view
@@ -28,6 +34,9 @@ ROUTERS: Final = (
     saved.router,
     ask.router,
     container.router,
+    container_settings.router,
+    settings_actions.router,
+    new_container.router,
     document.router,
     jobs.router,
     uploads.router,

@@ -85,6 +85,27 @@ def differences(old: Manifest, new: Manifest) -> list[ManifestChange]:
     ]
 
 
+def rebased(base: Manifest, mine: Manifest, theirs: Manifest) -> dict[str, Any]:
+    """``theirs`` with the changes from ``base`` to ``mine`` on top, as keys of a manifest."""
+    merged = theirs.model_dump(mode="json")
+    for change in differences(base, mine):
+        if change.new == {}:  # its keys are removed one by one: others may have added some
+            continue
+        *above, last = change.key.split(".")
+        target = merged
+        for name in above:
+            target = target.setdefault(name, {})
+        if change.new is None and change.key not in _keys(mine):
+            target.pop(last, None)
+        else:
+            target[last] = change.new
+    return merged
+
+
+def _keys(manifest: Manifest) -> set[str]:
+    return {key for key, _ in _flat(manifest.model_dump(mode="json"))}
+
+
 def effect_of(key: str) -> ChangeEffect:
     """What a change of a dotted key does."""
     found = longest_prefix(key, EFFECTS)

@@ -68,12 +68,9 @@ def _line(found: re.Match[str], words: dict[str, str]) -> str:
 
 def names() -> list[str]:
     """The names of the templates: kinds of content first, then examples."""
-    found = {entry.name.removesuffix(SUFFIX) for entry in SHIPPED.iterdir() if _is_manifest(entry)}
-    return [*KINDS, *sorted(found - set(KINDS))]
-
-
-def _is_manifest(entry: Any) -> bool:
-    return bool(entry.name.endswith(SUFFIX))
+    found = (entry.name for entry in SHIPPED.iterdir())
+    examples = (name.removesuffix(SUFFIX) for name in found if name.endswith(SUFFIX))
+    return [*KINDS, *sorted(examples)]
 
 
 @cache
@@ -84,7 +81,8 @@ def template(name: str) -> ManifestTemplate:
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{near[0]}'?" if near else f"there are: {', '.join(known)}"
         raise NotFound(f"no template '{name[:80]}'; {hint}")
-    source = (SHIPPED / f"{name}{SUFFIX}").read_text("utf-8")
+    folder = SHIPPED / "kinds" if name in KINDS else SHIPPED
+    source = (folder / f"{name}{SUFFIX}").read_text("utf-8")
     manifest = read_manifest(source, where=f"template {name}")
     return ManifestTemplate(name, _about(source), source, manifest)
 

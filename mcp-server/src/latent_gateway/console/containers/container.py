@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import yaml
 from fastapi import Query, Response
 
 from latent_core.db import containers, sources
@@ -14,7 +13,6 @@ from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain.document_order import DocumentOrder, ListPosition, position
 from latent_core.domain.errors import Conflict, Forbidden
 from latent_core.domain.text import Text
-from latent_core.search.readable import Readable
 from latent_gateway.auth import access
 from latent_gateway.console.containers.overview import health, jobs_of
 from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn
@@ -68,10 +66,7 @@ async def container_page(
         prefix=prefix,
         closed=closed,
         folders=folders,
-        owner=session.principal.name in container.manifest.acl.roles.owner,
-        manifest=_written(container),
         max_bytes=shared.settings.max_upload_bytes,
-        missing=shared.stack.embedders.lacking(container.space.embedder, container.space.version),
     )
 
 
@@ -82,10 +77,3 @@ async def why_closed(conn: Connection, session: ConsoleSession, container_id: st
     except (Conflict, Forbidden) as error:
         return error.message
     return None
-
-
-def _written(container: Readable) -> str:
-    """The manifest as YAML, including defaults."""
-    return yaml.safe_dump(
-        container.manifest.model_dump(mode="json"), sort_keys=False, allow_unicode=True
-    )

@@ -13,6 +13,7 @@ from fastapi import Query, Response
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.domain.job import JobState
+from latent_core.domain.token import Scope
 from latent_core.queue import admin
 from latent_core.search.readable import Readable
 from latent_core.wire.containers import ContainerSizes
@@ -72,6 +73,7 @@ async def overview(
         cards=cards,
         total=len(readable),
         following=following,
+        may_create=Scope.CREATE in session.principal.scopes,
     )
 
 
