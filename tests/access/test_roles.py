@@ -283,6 +283,16 @@ async def _create_token(harness: GatewayHarness) -> RoleRequest:
     return RoleRequest("/v1/tokens", {"principal": "agent:new", "name": f"n{harness.number()}"})
 
 
+def _token(below: str) -> Build:
+    """A token of somebody else."""
+
+    async def build(harness: GatewayHarness) -> RoleRequest:
+        path = (await _revoke(harness)).path
+        return RoleRequest(f"{path}{below}", names=(path.rpartition("/")[2],))
+
+    return build
+
+
 async def _revoke(harness: GatewayHarness) -> RoleRequest:
     body = {"principal": "agent:new", "name": f"n{harness.number()}"}
     made = await harness.ask_json("owner", "POST", "/v1/tokens", body=body)
@@ -574,6 +584,9 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/tokens"): Row(OWNER, _create_token, (201,)),
     ("GET", "/v1/tokens"): Row(OWNER, plain("/v1/tokens")),
     ("DELETE", "/v1/tokens/{token_id}"): Row(OWNER, _revoke),
+    ("GET", "/v1/tokens/{token_id}"): Row(OWNER, _token("")),
+    ("GET", "/v1/tokens/{token_id}/calls"): Row(OWNER, _token("/calls")),
+    ("GET", "/v1/tokens/{token_id}/changes"): Row(OWNER, _token("/changes")),
     ("GET", "/mcp/tools"): Row(ANYBODY, plain("/mcp/tools")),
     ("POST", "/mcp"): Row(ANYBODY, plain("/mcp", body=JSON_RPC, headers=ACCEPT)),
     ("GET", "/mcp/"): Row(ANYBODY, plain("/mcp/"), (404,)),

@@ -164,6 +164,9 @@ CALLS: Final[dict[str, Call]] = {
     "POST /v1/backups/{backup_id}/restore": lambda c, _: c.restore_backup(1),
     "POST /v1/tokens": lambda c, _: c.create_token("agent:x"),
     "GET /v1/tokens": lambda c, _: c.tokens(),
+    "GET /v1/tokens/{token_id}": lambda c, _: c.token(1),
+    "GET /v1/tokens/{token_id}/calls": lambda c, _: c.token_calls(1),
+    "GET /v1/tokens/{token_id}/changes": lambda c, _: c.token_changes(1),
     "DELETE /v1/tokens/{token_id}": lambda c, _: c.revoke_token(1),
     "GET /v1/audit": lambda c, _: c.audit(),
     "POST /v1/admin/refresh": lambda c, _: c.refresh(

@@ -7,12 +7,14 @@ from datetime import datetime
 from typing import Final
 
 from latent_client.transport import ClientCalls, part
-from latent_core.domain.token import Scope, TokenView
+from latent_core.domain.token import ChangeKind, Scope, TokenCalls, TokenChange, TokenView
 from latent_core.wire.access import (
     AuditLine,
     AuditPage,
     SignInLink,
     TokenAnswer,
+    TokenCallsAnswer,
+    TokenChangePage,
     TokenCreated,
     TokenPage,
 )
@@ -61,6 +63,26 @@ class AccessCalls(ClientCalls):
         async for page in self._pages(TokenPage, "/v1/tokens", principal=principal, all=everything):
             for token in page.tokens:
                 yield token
+
+    async def token(self, token_id: int) -> TokenView:
+        """One token in any state. A token may ask for itself."""
+        answer = await self._transport.ask(TokenAnswer, "GET", f"/v1/tokens/{token_id}")
+        return answer.token
+
+    async def token_calls(self, token_id: int, *, days: int = 30) -> list[TokenCalls]:
+        """How often it called each tool and route, by day (UTC), in the last ``days`` days, at most 90."""
+        path = f"/v1/tokens/{token_id}/calls"
+        answer = await self._transport.ask(TokenCallsAnswer, "GET", path, query={"days": days})
+        return answer.calls
+
+    async def token_changes(
+        self, token_id: int, kind: ChangeKind = ChangeKind.WRITTEN
+    ) -> AsyncIterator[TokenChange]:
+        """Documents that it wrote, superseded or deleted, newest first, as they are now."""
+        path = f"/v1/tokens/{token_id}/changes"
+        async for page in self._pages(TokenChangePage, path, kind=kind.value):
+            for change in page.changes:
+                yield change
 
     async def revoke_token(self, token_id: int) -> TokenView:
         """Revoke a token. It fails from the next request on."""

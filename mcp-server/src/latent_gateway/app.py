@@ -6,8 +6,13 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -19,6 +24,7 @@ from starlette.types import ASGIApp
 from typing_extensions import override
 
 from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.token import Api
 from latent_core.models.providers.registry import Providers
 from latent_core.runtime.data_directory import DataDirectory
 from latent_core.runtime.secret_files import forget_secrets, secrets_in
@@ -72,6 +78,7 @@ from latent_gateway.api import (
     uploads,
 )
 from latent_gateway.api.ask import routes as ask
+from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
@@ -80,10 +87,11 @@ from latent_gateway.console.entry import sign_in_link
 from latent_gateway.context import Gateway
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.manifest_sync import read_folder, sync_manifests
-from latent_gateway.mcp.guard import GatewayNames, McpGuard
-from latent_gateway.mcp.server import Surface
+from latent_gateway.mcp.guard import PATH, GatewayNames, McpGuard
+from latent_gateway.mcp.server import CONNECTOR_PATH, Surface
 from latent_gateway.mcp.tools import registry
 from latent_gateway.middleware.auth import AuthMiddleware
+from latent_gateway.middleware.call_counts import CallCountMiddleware
 from latent_gateway.middleware.requests import (
     CompressionMiddleware,
     RequestMetrics,
@@ -168,6 +176,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     """The HTTP application on an open stack, with ``surface`` at /mcp."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     limiter = SearchLimiter(settings.search_wait_seconds)
+    calls = CallCounts(stack.db)
     shared = Gateway(
         settings,
         stack,
@@ -177,13 +186,14 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         limiter,
         QueryLog(stack.db),
         ModelWarmer(stack),
+        calls,
     )
     agents = surface(shared)
     app = GatewayApi(
         title="Latent Containers",
         version="1",
         description="Containers of documents that agents can search",
-        lifespan=agents.lifespan,
+        lifespan=partial(_lifespan, agents, calls),
     )
     app.state.gateway = shared
     for module in ROUTERS:
@@ -196,6 +206,11 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     requests.start_at_zero(documented_answers(routes))
     # The last one is the outermost.
     app.add_middleware(
+        CallCountMiddleware,
+        count=lambda caller, route, failed: calls.count(caller, Api.HTTP, route, failed=failed),
+        skipped=(PATH, CONNECTOR_PATH),
+    )
+    app.add_middleware(
         AuthMiddleware,
         check=tokens.authenticate,
         count=quotas.take_request,
@@ -207,6 +222,17 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
     app.add_middleware(TelemetryMiddleware, metrics=requests)
     app.add_middleware(ResponseHeaders)  # around all answers, also those of unexpected errors
     return app
+
+
+@asynccontextmanager
+async def _lifespan(surface: Surface, calls: CallCounts, app: FastAPI) -> AsyncIterator[None]:
+    counting = asyncio.create_task(calls.keep_flushed(), name="call counts")
+    try:
+        async with surface.lifespan(app):
+            yield
+    finally:
+        await ended(counting)
+        await calls.flush()
 
 
 async def serve(

@@ -22,6 +22,7 @@ from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings
 from latent_core.stack import Stack
 from latent_gateway.auth.ask_limiter import AskLimiter
+from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.sign_in_codes import SignInCodes
@@ -122,6 +123,7 @@ class Gateway:
     limiter: SearchLimiter
     query_log: QueryLog
     warmer: ModelWarmer
+    calls: CallCounts
     streams: StreamLimiter = field(default_factory=StreamLimiter)
     questions: AskLimiter = field(default_factory=AskLimiter)
     queries: QueryCache = field(default_factory=QueryCache)

@@ -52,6 +52,7 @@ async def delete_batch(
         await audit.note_each(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="document.delete",
             container_id=container.id,
             objects=[document.uri for document in gone],

@@ -23,6 +23,7 @@ SHORT: Final = {
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",
+    "/v1/tokens/{token_id}/calls": "some per day, of at most 90 days",
     "/v1/containers/{container_id}/trash": "what was deleted within 30 days, newest first",
 }
 """Lists that are no longer than what people write by hand, or are read whole."""

@@ -7,7 +7,14 @@ import logging
 from random import uniform
 from typing import Final
 
-from latent_core.db import model_answers, placement, query_log, resumable_uploads, uploads
+from latent_core.db import (
+    model_answers,
+    placement,
+    query_log,
+    resumable_uploads,
+    token_calls,
+    uploads,
+)
 from latent_core.db.documents import duplicates, image_texts, page_words
 from latent_core.domain.errors import LatentError
 from latent_core.ingest.abandon import purge_abandoned
@@ -41,8 +48,8 @@ async def tidy(settings: Settings, stack: Stack) -> None:
 
 async def look(settings: Settings, stack: Stack) -> None:
     """One run: abandoned generations, unreferenced blobs, old texts of images and words of pages, old counts of
-    uploads, uploads that were not continued, unused answers of language models, old queries of logs, containers that
-    have outgrown a shared collection, and sizes of containers."""
+    uploads and calls, uploads that were not continued, unused answers of language models, old queries of logs,
+    containers that have outgrown a shared collection, and sizes of containers."""
     lease = settings.lease_seconds
     found = await purge_abandoned(stack.db, principal=PRINCIPAL, lease_seconds=lease)
     if found:
@@ -52,6 +59,7 @@ async def look(settings: Settings, stack: Stack) -> None:
         await page_words.forget(conn)
         await uploads.forget_usage(conn)
         await resumable_uploads.expire(conn)
+        await token_calls.forget(conn)
         await model_answers.forget(conn)
         await query_log.forget(conn)
         for container_id in await duplicates.with_backlog(conn):

@@ -9,22 +9,35 @@ from typing import Annotated, Final
 import typer
 
 from latent_cli.options import Json, command_app
-from latent_cli.output import answers, emit, moment, notes, safe, table
+from latent_cli.output import amount, answers, emit, moment, notes, safe, table
 from latent_cli.session import ask
 from latent_client import AsyncClient
 from latent_core.domain.errors import Invalid
-from latent_core.domain.token import Scope, TokenView
+from latent_core.domain.token import ChangeKind, Scope, TokenCalls, TokenChange, TokenView
 
 app = command_app()
 
 SPAN: Final = re.compile(r"([0-9]{1,6})([hdwy])")
 HOURS: Final = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 MAX_YEARS: Final = 100
+COLUMNS: Final = (
+    ">ID",
+    "PRINCIPAL",
+    "NAME",
+    "SCOPES",
+    "CONTAINERS",
+    "STATE",
+    "EXPIRES",
+    "LAST USED",
+)
+TokenNumber = Annotated[
+    int, typer.Argument(metavar="ID", help="Number from `latent token list`.", min=1)
+]
 
 
 @app.callback()
 def token() -> None:
-    """Create, list and revoke tokens."""
+    """Create, list and revoke tokens, and see what they did."""
 
 
 @app.command()
@@ -102,15 +115,74 @@ def list_tokens(
     if as_json:
         emit({"tokens": found})
         return
-    columns = (">ID", "PRINCIPAL", "NAME", "SCOPES", "CONTAINERS", "STATE", "EXPIRES", "LAST USED")
-    answers().print(table(columns, (_row(one) for one in found)))
+    answers().print(table(COLUMNS, (_row(one) for one in found)))
+
+
+@app.command()
+def show(
+    token_id: TokenNumber,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=90, help="Count the calls of so many days.")
+    ] = 30,
+    as_json: Json = False,
+) -> None:
+    """Show a token, and how often it called each tool and route."""
+
+    async def work(client: AsyncClient) -> tuple[TokenView, list[TokenCalls]]:
+        return await client.token(token_id), await client.token_calls(token_id, days=days)
+
+    found, calls = ask(work)
+    if as_json:
+        emit({"token": found, "calls": calls})
+        return
+    answers().print(table(COLUMNS, [_row(found)]))
+    totals: dict[tuple[str, str], list[int]] = {}
+    for one in calls:
+        total = totals.setdefault((one.api.value, one.operation), [0, 0])
+        total[0] += one.calls
+        total[1] += one.failures
+    if not totals:
+        notes().print(f"No calls in the last {amount(days, 'day')}.")
+        return
+    often = sorted(totals.items(), key=lambda item: (-item[1][0], item[0]))
+    rows = ((*operation, *numbers) for operation, numbers in often)
+    answers().print()
+    answers().print(table(("API", "OPERATION", ">CALLS", ">FAILED"), rows))
+
+
+@app.command()
+def changes(
+    token_id: TokenNumber,
+    kind: Annotated[
+        ChangeKind, typer.Option("--kind", help="written, superseded or deleted.")
+    ] = ChangeKind.WRITTEN,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List documents that a token wrote, superseded or deleted, newest first, as they are now.
+
+    `latent documents restore` restores a deleted one.
+    """
+
+    async def work(client: AsyncClient) -> list[TokenChange]:
+        found: list[TokenChange] = []
+        async for change in client.token_changes(token_id, kind):
+            found.append(change)
+            if len(found) == limit:
+                break
+        return found
+
+    found = ask(work)
+    if as_json:
+        emit({"changes": found})
+        return
+    columns = ("WHEN", "CONTAINER", "DOCUMENT", "NOW", "RESTORABLE UNTIL", "ID")
+    answers().print(table(columns, (_change_row(one) for one in found)))
 
 
 @app.command()
 def revoke(
-    token_id: Annotated[
-        int, typer.Argument(metavar="ID", help="Number from `latent token list`.", min=1)
-    ],
+    token_id: TokenNumber,
     as_json: Json = False,
 ) -> None:
     """Revoke a token. Its next request is refused."""
@@ -148,4 +220,15 @@ def _row(token: TokenView) -> tuple[object, ...]:
         token.state.value,
         moment(token.expires_at),
         moment(token.last_used_at),
+    )
+
+
+def _change_row(change: TokenChange) -> tuple[object, ...]:
+    return (
+        moment(change.at),
+        change.container_id,
+        change.title or change.source_uri,
+        change.state.value,
+        moment(change.restorable_until),
+        change.doc_id,
     )

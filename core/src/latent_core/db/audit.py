@@ -11,8 +11,8 @@ from latent_core.db.connection import Connection
 from latent_core.wire.access import AuditLine
 
 INSERT: Final = """
-INSERT INTO audit (principal, action, container_id, object, request_id)
-VALUES (%(principal)s, %(action)s, %(container_id)s, %(object)s, %(request_id)s)
+INSERT INTO audit (principal, token_id, action, container_id, object, request_id)
+VALUES (%(principal)s, %(token_id)s, %(action)s, %(container_id)s, %(object)s, %(request_id)s)
 """
 
 LAST_DELETED: Final = """
@@ -95,12 +95,15 @@ async def note(
     container_id: str | None,
     object_: str | None,
     request_id: str | None,
+    token_id: int | None = None,
 ) -> None:
-    """Write one line of the audit trail; ``container_id`` is None for what concerns the installation."""
+    """Write one line of the audit trail; ``container_id`` is None for what concerns the installation, ``token_id`` for
+    the owner's own token and for jobs."""
     await conn.execute(
         INSERT,
         {
             "principal": principal,
+            "token_id": token_id,
             "action": action,
             "container_id": container_id,
             "object": object_,
@@ -117,10 +120,14 @@ async def note_each(
     container_id: str,
     objects: Sequence[str],
     request_id: str | None,
+    token_id: int | None = None,
 ) -> None:
     """One line per object, in one statement."""
+    if not objects:
+        return
     common = {
         "principal": principal,
+        "token_id": token_id,
         "action": action,
         "container_id": container_id,
         "request_id": request_id,

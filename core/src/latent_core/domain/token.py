@@ -10,9 +10,10 @@ import re
 import secrets
 import string
 import zlib
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Final
+from uuid import UUID
 
 from pydantic import BaseModel
 
@@ -73,6 +74,67 @@ class TokenView(BaseModel):
     last_used_at: datetime | None
     """To the minute."""
     revoked_at: datetime | None
+
+
+class Api(StrEnum):
+    """How a token is used."""
+
+    MCP = "mcp"
+    HTTP = "http"
+    CONSOLE = "console"
+
+
+class OperationCalls(BaseModel):
+    """How often a token called one operation."""
+
+    api: Api
+    operation: str
+    """A tool of MCP; method and path of a route of HTTP; pages or changes of the console."""
+    calls: int
+    failures: int
+    """Of these calls."""
+
+
+class TokenCalls(OperationCalls):
+    """The same on one day."""
+
+    day: date
+    """UTC."""
+
+
+class ChangeKind(StrEnum):
+    WRITTEN = "written"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+
+
+class ChangedState(StrEnum):
+    """What became of a document that a token changed."""
+
+    LIVE = "live"
+    PENDING = "pending"
+    FAILED = "failed"
+    SUPERSEDED = "superseded"
+    DELETED = "deleted"
+    REMOVED = "removed"
+    """Nothing of it is stored."""
+
+
+class TokenChange(BaseModel):
+    """A document that a token wrote, superseded or deleted, as it is now."""
+
+    id: int
+    """Of the line in the audit trail."""
+    at: datetime
+    container_id: str
+    source_uri: str
+    doc_id: UUID | None
+    """None: nothing of it is stored."""
+    title: str | None
+    state: ChangedState
+    superseded_by: UUID | None
+    restorable_until: datetime | None
+    """Until then the deleted document can be restored; None: it cannot, or is not deleted."""
 
 
 def new_token() -> str:

@@ -50,6 +50,8 @@ class AcceptedNote:
     """The document that keeps the former text of this name."""
     superseded_by: UUID | None = None
     """The text was added before, and this document supersedes it: it stays out of search."""
+    supersedes: tuple[str, ...] = ()
+    """Uris of what goes out of search by it: the former text of its name, and the predecessor that was named."""
 
 
 async def accept_note(conn: Connection, note: NewNote) -> AcceptedNote:
@@ -68,8 +70,10 @@ async def accept_note(conn: Connection, note: NewNote) -> AcceptedNote:
     same = exists and current is not None and current.accepted_sha256 == note.sha256
     version = current.version + (not same) if current is not None else 1
     replaced = None
+    superseded = [rows[predecessor].uri for predecessor in _predecessor(note)]
     if current is not None and exists and not same and not note.continues:
         replaced = await _keep_former(conn, note, current)
+        superseded += [version_uri(current.uri, current.version)] if replaced else []
     # The author of a text that is there already stays who first wrote it.
     writing = None if same else PayloadAuthorship.of(note.author, note.source.expires_at)
     accepted = await accept(
@@ -85,7 +89,7 @@ async def accept_note(conn: Connection, note: NewNote) -> AcceptedNote:
     for predecessor in _predecessor(note):
         await notes.point(conn, predecessor, doc_id, accepted.request)
     out = current.superseded_by if same and current is not None and current.superseded_at else None
-    return AcceptedNote(doc_id, accepted.job_id, version, replaced, out)
+    return AcceptedNote(doc_id, accepted.job_id, version, replaced, out, tuple(superseded))
 
 
 def _predecessor(note: NewNote) -> list[UUID]:

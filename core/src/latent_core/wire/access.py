@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.text import Text
-from latent_core.domain.token import Scope, TokenView
+from latent_core.domain.token import Scope, TokenCalls, TokenChange, TokenView
 from latent_core.wire.base import Envelope, Moment, PagedEnvelope, RequestBody
 
 
@@ -67,6 +67,15 @@ class TokenAnswer(Envelope):
 
 class TokenPage(PagedEnvelope):
     tokens: list[TokenView]
+
+
+class TokenCallsAnswer(Envelope):
+    calls: list[TokenCalls]
+    """Oldest day first."""
+
+
+class TokenChangePage(PagedEnvelope):
+    changes: list[TokenChange]
 
 
 class SignInLink(Envelope):

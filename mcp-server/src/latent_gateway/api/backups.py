@@ -100,6 +100,7 @@ async def make(body: BackupBody, shared: Shared, caller: Caller, request_id: Req
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="container.backup",
             container_id=container.id,
             object_=str(job_id),
@@ -141,6 +142,7 @@ async def remove(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="backup.delete",
             container_id=found.container_id,
             object_=str(backup_id),

@@ -216,6 +216,7 @@ async def changed(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="container.apply",
             container_id=container_id,
             object_=etag,
@@ -305,6 +306,7 @@ async def state_set(
             await audit.note(
                 conn,
                 principal=caller.name,
+                token_id=caller.token_id,
                 action="container.state",
                 container_id=container_id,
                 object_=state.value,
@@ -336,6 +338,7 @@ async def deleted(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="container.delete",
             container_id=container_id,
             object_=None,

@@ -340,6 +340,7 @@ async def _note(
     await audit.note(
         conn,
         principal=caller.name,
+        token_id=caller.token_id,
         action=action,
         container_id=container.id,
         object_=object_,

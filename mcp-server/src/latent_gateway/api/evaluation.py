@@ -71,6 +71,7 @@ async def evaluated(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="container.eval",
             container_id=container.id,
             object_=None,

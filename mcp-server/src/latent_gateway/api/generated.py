@@ -37,6 +37,7 @@ async def drop_generated(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="document.drop_generated",
             container_id=container.id,
             object_=f"{body.group.value} of {chosen}",

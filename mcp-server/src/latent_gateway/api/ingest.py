@@ -160,6 +160,7 @@ async def accept_source(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="document.add",
             container_id=container.id,
             object_=uri,

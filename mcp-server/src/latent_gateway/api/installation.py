@@ -37,6 +37,7 @@ async def show(shared: Shared, caller: Caller, request_id: RequestId) -> Respons
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="installation.backup",
             container_id=None,
             object_=f"{len(answer.containers)} containers, {len(answer.tokens)} tokens",
@@ -66,6 +67,7 @@ async def restore(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="installation.restore",
             container_id=None,
             object_=f"{answer.containers} containers, {answer.tokens} tokens, {answer.audit} lines",

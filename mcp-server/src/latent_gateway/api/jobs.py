@@ -339,6 +339,7 @@ class RequeueRun:
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="job.requeue",
             container_id=self.container_id,
             object_=str(job_id),
@@ -385,6 +386,7 @@ async def _note(
     await audit.note(
         conn,
         principal=caller.name,
+        token_id=caller.token_id,
         action=action,
         container_id=job.container_id,
         object_=str(job.job_id),

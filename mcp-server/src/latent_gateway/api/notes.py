@@ -222,9 +222,19 @@ async def _accepted(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="document.add",
             container_id=container.id,
             object_=uri,
+            request_id=request_id,
+        )
+        await audit.note_each(
+            conn,
+            principal=caller.name,
+            token_id=caller.token_id,
+            action="document.supersede",
+            container_id=container.id,
+            objects=accepted.supersedes,
             request_id=request_id,
         )
         failpoint("note.before_commit")

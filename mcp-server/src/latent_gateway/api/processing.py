@@ -163,6 +163,7 @@ async def begun(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action=action,
             container_id=container.id,
             object_=f"{queued} of {len(doc_ids)}",

@@ -69,6 +69,7 @@ async def create_source(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="source.create",
             container_id=container.id,
             object_=source.root,
@@ -118,6 +119,7 @@ async def take_over_source(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="source.take_over",
             container_id=container.id,
             object_=source.root,
@@ -178,6 +180,7 @@ async def _forget(
     await audit.note(
         conn,
         principal=caller.name,
+        token_id=caller.token_id,
         action="source.forget",
         container_id=container_id,
         object_=source.root,

@@ -112,6 +112,7 @@ async def summarise(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="document.summarise",
             container_id=container.id,
             object_=f"{len(found.jobs)} documents",

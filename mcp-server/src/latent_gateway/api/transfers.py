@@ -85,6 +85,7 @@ async def exported(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="container.export",
             container_id=container.id,
             object_=str(job_id),
@@ -213,6 +214,7 @@ async def begin_import(
     await audit.note(
         conn,
         principal=caller.name,
+        token_id=caller.token_id,
         action="container.import",
         container_id=payload.target,
         object_=f"{payload.filename} (job {job_id})",

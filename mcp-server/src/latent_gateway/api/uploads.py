@@ -77,6 +77,7 @@ async def upload(
         await audit.note(
             conn,
             principal=caller.name,
+            token_id=caller.token_id,
             action="upload.add",
             container_id=container.id,
             object_=f"{stored.id} {name}",

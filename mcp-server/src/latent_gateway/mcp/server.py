@@ -36,9 +36,8 @@ from starlette.types import Scope
 from typing_extensions import override
 
 from latent_core import __version__
-from latent_core.domain.errors import (
-    LatentError,
-)
+from latent_core.domain.errors import LatentError
+from latent_core.domain.token import Api
 from latent_gateway.context import Gateway
 from latent_gateway.mcp import resources
 from latent_gateway.mcp.guard import PATH
@@ -131,8 +130,14 @@ class Surface:
         self, ctx: Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         call = await called(self._shared, ctx)
-        async with _bounded():
-            return await resources.read(call, str(params.uri))
+        is_read = False
+        try:
+            async with _bounded():
+                answer = await resources.read(call, str(params.uri))
+            is_read = True
+        finally:
+            self._shared.calls.count(call.caller, Api.MCP, "resources/read", failed=not is_read)
+        return answer
 
     async def _list_prompts(
         self, _ctx: Context, _: PaginatedRequestParams | None

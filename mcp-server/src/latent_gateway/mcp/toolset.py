@@ -29,7 +29,7 @@ from latent_core.domain.errors import (
     Unavailable,
     WriteTimedOut,
 )
-from latent_core.domain.token import Scope
+from latent_core.domain.token import Api, Scope
 from latent_core.telemetry.tracing import span
 from latent_gateway import context
 from latent_gateway.auth.principal import Principal
@@ -82,6 +82,7 @@ class Toolset:
                 traced.failed(error.code.value)
                 call.shared.stack.metrics.failed("mcp", error.code)
                 result = failed(error)
+        call.shared.calls.count(call.caller, Api.MCP, tool.wire_name, failed=bool(result.is_error))
         logger.info(
             "tool_called",
             extra={
