@@ -251,44 +251,6 @@ async def test_what_stands_in_a_document_is_shown_and_never_run(
     await expect(desk.page.locator(".chunks")).to_contain_text("{{ 7 * 7 }}")
 
 
-async def test_files_are_sent_with_a_bar_and_searchable_soon_after(
-    desk: BrowserWindow, tmp_path: Path
-) -> None:
-    note = tmp_path / "keeper's notes.md"
-    note.write_text("# Notes\n\nThe barometer fell all night.", encoding="utf-8")
-    large = tmp_path / "log.txt"
-    large.write_text("Wind from the west. " * 20_000, encoding="utf-8")
-    await desk.go("/console/containers/attic")
-    percent: list[str] = []
-    await desk.page.expose_function("tell", lambda shown_percent: percent.append(shown_percent))
-    await desk.page.evaluate(
-        """() => new MutationObserver(() => tell(document.querySelector(".sending [role=status]").textContent))
-            .observe(document.querySelector(".sending"), {subtree: true, childList: true, characterData: true})"""
-    )
-    await desk.page.get_by_label(re.compile("Files, up to")).set_input_files([note, large])
-    await desk.page.get_by_role("button", name="Send").click()
-    await desk.page.wait_for_url("**/console/jobs?container=attic")
-    assert any("% sent" in shown_percent for shown_percent in percent)
-    row = ingest_row(desk, "keeper's notes.md")
-    await expect(row).to_contain_text("done")
-    await desk.go("/console/search?c=attic&q=barometer")
-    await expect(desk.page.locator(".hit").first).to_contain_text("The barometer fell all night.")
-
-
-async def test_a_refused_upload_says_why_and_the_form_stays(desk: BrowserWindow) -> None:
-    await desk.go("/console/containers/attic")
-    await desk.page.evaluate(
-        "document.querySelector('form[data-upload]').action = '/console/containers/gone/uploads'"
-    )
-    await desk.page.get_by_label(re.compile("Files, up to")).set_input_files(
-        text_file("a.txt", b"a")
-    )
-    await desk.page.get_by_role("button", name="Send").click()
-    await expect(desk.page.locator(".sending [role=status]")).to_contain_text("does not exist")
-    await expect(desk.page.get_by_role("button", name="Send")).to_be_enabled()
-    desk.complaints.clear()  # the browser tells of every answer of 404
-
-
 async def test_jobs_are_followed_cancelled_and_tried_again_without_reloading(
     desk: BrowserWindow, client: AsyncClient, embedding_server: EmbeddingServer, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 import httpx
 import pytest
@@ -41,6 +42,24 @@ NO_SEARCH: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingeste
 NO_MODEL: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 404)
 FORM: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 303)
 FORM_ITSELF: Final = FORM | {"nobody": 200, "revoked": 200}
+SCRIPT: Final = {
+    "nobody": 401,
+    "revoked": 401,
+    "owner": 200,
+    "reader": 403,
+    "other": 404,
+    "ingester": 200,
+}
+"""Routes that the script calls: no page to sign in at."""
+ADD: Final = SIGN_IN | {"owner": 200, "reader": 403, "other": 404, "ingester": 403}
+"""The tab shows the container, which the ingester may not read."""
+BODIES: Final[dict[str, Any]] = {"selection": {"paths": ["a.md"]}, "progress": {"jobs": [1]}}
+UPLOAD: Final = {
+    "Upload-Length": "0",
+    "Upload-Offset": "0",
+    "Upload-Metadata": "filename YS5tZA==",
+    "Content-Type": "application/offset+octet-stream",
+}
 ROLES: Final = tuple(ANYBODY)
 
 
@@ -86,6 +105,39 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ),
     ("GET", "/console/api"): (SIGNED_IN, "/console/api"),
     ("GET", "/console/api/{operation_id}"): (SIGNED_IN, "/console/api/{operation_id}"),
+    ("GET", "/console/containers/{container_id}/add"): (ADD, "/console/containers/vault/add"),
+    ("GET", "/console/containers/{container_id}/add/live"): (
+        READ,
+        "/console/containers/vault/add/live?job={job_id}",
+    ),
+    ("POST", "/console/containers/{container_id}/add/text"): (
+        ADD | {"owner": 422},
+        "/console/containers/vault/add/text",
+    ),
+    ("POST", "/console/containers/{container_id}/add/address"): (
+        ADD | {"owner": 422},
+        "/console/containers/vault/add/address",
+    ),
+    ("POST", "/console/containers/{container_id}/resumable-uploads"): (
+        SCRIPT,
+        "/console/containers/vault/resumable-uploads?path=a.md",
+    ),
+    ("PATCH", "/console/containers/{container_id}/resumable-uploads/{upload_id}"): (
+        SCRIPT | {"owner": 404, "ingester": 404},
+        f"/console/containers/vault/resumable-uploads/{UUID(int=7)}?path=a.md",
+    ),
+    ("GET", "/console/containers/{container_id}/resumable-uploads/{upload_id}"): (
+        SCRIPT | {"owner": 404, "ingester": 404},
+        f"/console/containers/vault/resumable-uploads/{UUID(int=7)}",
+    ),
+    ("POST", "/console/containers/{container_id}/selection"): (
+        SCRIPT,
+        "/console/containers/vault/selection",
+    ),
+    ("POST", "/console/containers/{container_id}/progress"): (
+        SCRIPT | {"reader": 200},
+        "/console/containers/vault/progress",
+    ),
     ("GET", "/console/{path:path}"): (everybody(404), "/console/nowhere"),
 }
 
@@ -182,8 +234,15 @@ async def test_each_role_sees_exactly_what_the_table_says(
         browser = visitors.browsers[role]
         files = [("files", ("a.txt", b"words"))] if route.endswith("uploads") else None
         data = {"token": "wrong"} if route == "/login" and method == "POST" else None
+        headers = UPLOAD if "resumable" in route and method != "GET" else None
+        body = BODIES.get(route.rpartition("/")[2])
         request = browser.build_request(
-            method, path.format(**visitors.names), files=files, data=data
+            method,
+            path.format(**visitors.names),
+            files=files,
+            data=data,
+            json=body,
+            headers=headers,
         )
         answer = await browser.send(request, stream=True)
         try:
@@ -200,18 +259,19 @@ WITHOUT_A_SESSION: Final = frozenset({"/login", "/login/link"})
 
 
 @pytest.mark.parametrize(
-    "route", [r for m, r in TABLE if m != "GET" and r not in WITHOUT_A_SESSION]
+    ("method", "route"),
+    [(m, r) for m, r in TABLE if m != "GET" and r not in WITHOUT_A_SESSION],
 )
 async def test_no_change_is_made_without_the_token_of_the_session(
-    route: str, visitors: Visitors
+    method: str, route: str, visitors: Visitors
 ) -> None:
     """Neither without one nor with that of another session."""
     owner, other = visitors.browsers["owner"], visitors.browsers["other"]
-    path = TABLE["POST", route][1].format(**visitors.names)
+    path = TABLE[method, route][1].format(**visitors.names)
     for token in ("", other.headers["X-CSRF-Token"], "é"):
         headers = {"X-CSRF-Token": token.encode()}
         for sent in ({"data": {"csrf": token}}, {"files": [("files", ("a.txt", b"words"))]}):
-            answer = await owner.post(path, headers=headers, **sent)  # type: ignore[arg-type]
+            answer = await owner.request(method, path, headers=headers, **sent)  # type: ignore[arg-type]
             assert answer.status_code == 403, (route, token)
             assert "older than your session" in answer.text
 

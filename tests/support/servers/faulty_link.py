@@ -46,6 +46,10 @@ class FaultyLink:
         self.become(LinkState.KILLED)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def lead_to(self, host: str, port: int) -> None:
+        """Another server, for new connections."""
+        self._target = (host, port)
+
     def become(self, state: LinkState) -> None:
         self._state = state
         if state is LinkState.FROZEN:

@@ -141,6 +141,11 @@ ORDER BY id
 LIMIT %(limit)s
 """
 
+OUTCOMES: Final = """
+SELECT id AS job_id, state, cause ->> 'message' AS cause FROM jobs
+WHERE id = ANY(%(ids)s::bigint[]) AND container_id = ANY(%(containers)s::text[])
+"""
+
 COUNTS: Final = "SELECT state, count(*) AS jobs FROM jobs GROUP BY state"
 
 # Only jobs that could run: a delayed job is not late.
@@ -172,6 +177,16 @@ class JobPage:
 
 
 @dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How far a job is, without its progress."""
+
+    job_id: int
+    state: JobState
+    cause: str | None
+    """With the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
 class Depth:
     jobs: dict[JobState, int]
     oldest_queued_seconds: float
@@ -186,6 +201,15 @@ async def get(conn: Connection, job_id: int) -> JobView:
             f"there is no job {job_id}; finished jobs are kept for a day, failed ones for a month"
         )
     return found[0]
+
+
+async def outcomes(
+    conn: Connection, container_ids: Sequence[str], job_ids: Sequence[int]
+) -> list[JobOutcome]:
+    """Those jobs of the containers that still exist: finished ones are removed after a while."""
+    values = {"containers": list(container_ids), "ids": list(job_ids)}
+    rows = await (await conn.execute(OUTCOMES, values)).fetchall()
+    return [JobOutcome(row["job_id"], JobState(row["state"]), row["cause"]) for row in rows]
 
 
 async def requested_by(conn: Connection, job_id: int) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from typing import Final
 from fastapi import FastAPI
 
 from latent_core.domain.errors import NotFound
-from latent_gateway.console.adding import uploads
+from latent_gateway.console.adding import add_page, progress, selection, transfer, uploads
 from latent_gateway.console.containers import (
     container,
     container_settings,
@@ -41,6 +41,10 @@ ROUTERS: Final = (
     jobs.router,
     uploads.router,
     api_reference.router,
+    add_page.router,
+    transfer.router,
+    selection.router,
+    progress.router,
 )
 rest = pages()
 

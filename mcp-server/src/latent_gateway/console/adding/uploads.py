@@ -131,19 +131,28 @@ async def _take(
     """One file, through the API's own functions, so that their limits and audit apply."""
     name = file.filename or ""
     answer = await uploads.upload(
-        container_id, _as_upload(request, file), name, shared, session.principal, session.request_id
+        container_id,
+        _file_request(request, file),
+        name,
+        shared,
+        session.principal,
+        session.request_id,
     )
     stored = UploadAnswer.model_validate_json(bytes(answer.body)).upload
     body = AddBody(container_id=container_id, file_ref=stored.file_ref)
     await accept_source(body, shared, session.principal, session.request_id)
 
 
-def _as_upload(request: Request, file: UploadFile) -> Request:
-    """The request that the API would have received for this file alone."""
+def _file_request(request: Request, file: UploadFile) -> Request:
+    return as_upload(request, file.content_type or "", file.size or 0, _replayed(file))
+
+
+def as_upload(request: Request, mime: str, size: int, receive: Receive) -> Request:
+    """The request that the API would have received for one file alone."""
     kept = [(k, v) for k, v in request.scope["headers"] if k.decode("latin-1") not in REMARKS]
-    given = {"content-type": file.content_type or "", "content-length": str(file.size or 0)}
+    given = {"content-type": mime, "content-length": str(size)}
     headers = [*kept, *((k.encode(), quote(v, safe="/;=+. -").encode()) for k, v in given.items())]
-    return Request({**request.scope, "headers": headers}, _replayed(file))
+    return Request({**request.scope, "headers": headers}, receive)
 
 
 def _replayed(file: UploadFile) -> Receive:

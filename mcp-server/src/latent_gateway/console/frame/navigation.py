@@ -39,6 +39,8 @@ def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
     """Of a container's pages."""
     base = f"/console/containers/{container_id}"
     found = [Section("documents", "Documents", base)] if rights.read else []
+    if rights.write:
+        found.append(Section("add", "Add", f"{base}/add"))
     if rights.read or rights.own:
         found.append(Section("settings", "Settings", f"{base}/settings"))
     return tuple(found)

@@ -15,6 +15,7 @@ from fastapi.responses import RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from latent_core.domain.errors import NotFound
+from latent_core.domain.ignore import IGNORED_FOLDERS
 from latent_core.domain.table import header_above
 from latent_gateway.console.frame import navigation, text_format
 from latent_gateway.console.frame.console_session import NOTICE, ConsoleSession
@@ -22,7 +23,7 @@ from latent_gateway.console.frame.console_session import NOTICE, ConsoleSession
 router = APIRouter(include_in_schema=False)
 
 PACKAGE: Final = "latent_gateway.console"
-STYLES: Final = ("base", "frame", "containers", "searching", "reference")
+STYLES: Final = ("base", "frame", "adding", "containers", "searching", "reference")
 """One stylesheet is served: these files of ``static/css``, in this order."""
 SCRIPTS: Final = ("frame", "adding", "containers", "searching", "asking", "reference")
 """Modules of ``static/js``; every page loads the first."""
@@ -126,6 +127,7 @@ def templates() -> Environment:
         for name in ("amount", "size", "moment", "ago", "seconds", "place", "reason", "plain")
     }
     environment.globals["container_tabs"] = navigation.tabs
+    environment.globals["ignored_folders"] = " ".join(sorted(IGNORED_FOLDERS))
     environment.globals["marked"] = text_format.marked
     environment.globals["header"] = header_above
     return environment
