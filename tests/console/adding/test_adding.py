@@ -47,7 +47,7 @@ BOX: Final = "harbour"
 ADD: Final = f"/console/containers/{BOX}/add"
 MEGABYTE: Final = 1024 * 1024
 LARGE: Final = 9 * MEGABYTE
-PATIENCE_MS: Final = 2 * WAIT_MS
+INGEST_MS: Final = 2 * WAIT_MS
 STORY: Final = (
     "The lamp on the hill was lit every night by a keeper who had never seen the sea. " * 6
 )
@@ -131,7 +131,7 @@ async def test_fifty_files_of_a_dropped_folder_are_added_with_their_paths(
     await desk.go(f"/console/containers/{BOX}")
     await drop(desk.page, folder)
     shown = batch(desk.page)
-    await expect(shown).to_contain_text("50 files added", timeout=PATIENCE_MS)
+    await expect(shown).to_contain_text("50 files added", timeout=INGEST_MS)
     await expect(shown).to_contain_text("All of them are searchable.")
     await expect(shown).to_contain_text("3 files skipped")
     await expect(shown).to_contain_text("named in .latentignore")
@@ -158,7 +158,7 @@ async def test_files_are_chosen_and_a_failed_one_says_why(
             await desk.press(opener if keyboard else desk.page.get_by_text("Choose files"))
         await (await choosing.value).set_files([good, torn])
         shown = batch(desk.page)
-        await expect(shown).to_contain_text("1 file added", timeout=PATIENCE_MS)
+        await expect(shown).to_contain_text("1 file added", timeout=INGEST_MS)
         await expect(shown).to_contain_text("1 file failed")
         await expect(shown.locator(".batch-failed li")).to_contain_text(torn.name)
         await expect(shown.locator(".batch-failed li span")).to_contain_text("PDF")
@@ -181,12 +181,12 @@ async def test_a_text_and_an_address_are_added_by_their_forms(
         await desk.press(page.get_by_role("button", name="Add the text"))
         await expect(page.get_by_role("status").first).to_contain_text("The text was added.")
         outcome = page.get_by_role("region", name="What you added")
-        await expect(outcome).to_contain_text("done", timeout=PATIENCE_MS)
+        await expect(outcome).to_contain_text("done", timeout=INGEST_MS)
         await expect(outcome.get_by_role("link", name="Open the document")).to_be_visible()
         await desk.fill(page.get_by_label("Address"), site.url("/lamp"))
         await desk.press(page.get_by_role("button", name="Add the page"))
         await expect(page.get_by_role("region", name="What you added")).to_contain_text(
-            "done", timeout=PATIENCE_MS
+            "done", timeout=INGEST_MS
         )
         assert await desk.barriers() == []
         assert await desk.overflow() == 0
@@ -283,7 +283,7 @@ async def test_a_file_goes_on_after_its_connection_was_cut_in_the_middle(
             await expect(shown).to_contain_text("what was sent is kept")
             assert await desk.barriers() == []
             link.become(LinkState.OPEN)
-            await expect(shown).to_contain_text("1 file added", timeout=2 * PATIENCE_MS)
+            await expect(shown).to_contain_text("1 file added", timeout=2 * INGEST_MS)
             await expect(shown).not_to_contain_text("what was sent is kept")
             assert sent.count(0) == 1, "the first bytes are not sent again"
             desk.complaints.clear()  # the browser tells of each lost connection
@@ -309,7 +309,7 @@ async def test_a_file_goes_on_after_the_gateway_was_killed_and_started(
             again = urlsplit(installation.url)
             link.lead_to(again.hostname or "", again.port or 0)
             link.become(LinkState.OPEN)
-            await expect(shown).to_contain_text("1 file added", timeout=2 * PATIENCE_MS)
+            await expect(shown).to_contain_text("1 file added", timeout=2 * INGEST_MS)
             assert sent.count(0) == 1
             desk.complaints.clear()
     await has_content(installation, "killed.pdf", sha256)
@@ -326,11 +326,11 @@ async def test_a_file_over_the_limit_says_so_and_the_others_are_sent(
     shown = batch(desk.page)
     await expect(shown.locator(".batch-failed li")).to_contain_text("too large.pdf")
     await expect(shown.locator(".batch-failed li span")).to_contain_text("LLC_MAX_UPLOAD_BYTES")
-    await expect(shown).to_contain_text("1 file added", timeout=PATIENCE_MS)
+    await expect(shown).to_contain_text("1 file added", timeout=INGEST_MS)
     desk.complaints.clear()  # the browser tells of every answer of 413
 
 
-async def test_leaving_while_files_are_sent_is_asked_about(
+async def test_leaving_while_files_are_sent_needs_a_confirmation(
     browser: Browser, installation: Installation, tmp_path: Path
 ) -> None:
     file, _ = large_file(tmp_path, "left.pdf", MEGABYTE)
@@ -349,7 +349,7 @@ async def test_leaving_while_files_are_sent_is_asked_about(
             await dialog.dismiss()
             await desk.press(batch(desk.page).get_by_role("button", name="Stop"))
             link.become(LinkState.KILLED)
-            await expect(batch(desk.page)).to_contain_text("1 file failed", timeout=PATIENCE_MS)
+            await expect(batch(desk.page)).to_contain_text("1 file failed", timeout=INGEST_MS)
             desk.complaints.clear()
 
 

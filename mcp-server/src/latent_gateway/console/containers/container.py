@@ -66,7 +66,6 @@ async def container_page(
         prefix=prefix,
         closed=closed,
         folders=folders,
-        max_bytes=shared.settings.max_upload_bytes,
     )
 
 
