@@ -1,4 +1,4 @@
-// Adding files on any page of a container: drop, paste, dialogs. A batch has a bar and survives a lost connection.
+// Adding files on any page of a container. A batch has a bar and survives a lost connection.
 
 import { csrf } from "./frame.js";
 
@@ -16,9 +16,8 @@ const amount = (n) => `${n.toLocaleString("en")} file${n === 1 ? "" : "s"}`;
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 function size(bytes) {
-  const step = bytes < 1e6 ? 1 : bytes < 1e9 ? 2 : 3;
-  const value = bytes / 1000 ** step;
-  return `${value.toFixed(value < 10 ? 1 : 0)} ${["kB", "MB", "GB"][step - 1]}`;
+  const value = bytes / (bytes < 1e6 ? 1e3 : 1e6);
+  return `${value.toFixed(value < 10 ? 1 : 0)} ${bytes < 1e6 ? "kB" : "MB"}`;
 }
 
 const span = (seconds) => (seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`);
@@ -65,8 +64,7 @@ class Batch {
   constructor() {
     Object.assign(this, { left: [], running: 0, failed: [], open: new Map(), documents: 0, marks: [] });
     this.box = root.querySelector("template").content.firstElementChild.cloneNode(true);
-    for (const button of this.box.querySelectorAll("[data-do]"))
-      button.addEventListener("click", () => this[button.dataset.do]());
+    this.box.addEventListener("click", (event) => this[event.target.dataset.do]?.());
     (document.getElementById("batches") ?? root.querySelector(".dock")).prepend(this.box);
     batches.add(this);
     this.write("h2", "Reading the files");
@@ -192,15 +190,12 @@ async function start(batch, item) {
   }
   active -= 1;
   batch.running -= 1;
-  if (!batch.sending) {
-    batch.note("");
-    batch.write("[role=status]", `${amount(batch.documents)} sent, ${batch.failed.length} failed.`);
-  }
+  if (!batch.sending) batch.note("");
   batch.show();
   pump();
 }
 
-// The file's bytes, piece by piece, until its document is accepted: its job.
+// Sends a file piece by piece, until its document has a job.
 async function send(batch, item) {
   const { file, path } = item;
   const query = `?${new URLSearchParams({ path, modified: Math.max(0, file.lastModified) })}`;
@@ -270,7 +265,7 @@ async function follow(batch) {
   if (!batch.sending) batch.write("[role=status]", `${batch.part("h2").textContent}. ${batch.failed.length} failed.`);
 }
 
-// Folders: on the server, their files are compared with the rules of `latent ingest`.
+// The server compares files of folders with the rules of `latent ingest`.
 const heavy = new Set(root.dataset.folders.split(" "));
 const called = (call) => new Promise((done, failed) => call(done, failed));
 
@@ -339,7 +334,7 @@ addEventListener("dragleave", (event) => {
   if (!event.relatedTarget) veil.hidden = true;
 });
 
-// Pasted files are added at once; a text or an address goes into its form on the tab Add.
+// Pasted files are added; a text or an address goes into its form on the tab Add.
 const form = document.querySelector("form[data-files]");
 document.addEventListener("paste", (event) => {
   if (event.target.closest?.("input, textarea, select")) return;
