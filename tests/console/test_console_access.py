@@ -61,6 +61,11 @@ UPLOAD: Final = {
     "Content-Type": "application/offset+octet-stream",
 }
 ROLES: Final = tuple(ANYBODY)
+GRANT: Final = SIGN_IN | {"owner": 422, "reader": 403, "other": 403, "ingester": 403}
+"""An empty form: the owner learns what is missing."""
+TOKEN: Final = SIGN_IN | {"owner": 200, "reader": 403, "other": 403, "ingester": 403}
+"""That of somebody else."""
+INCOMPLETE: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 400)
 
 
 def everybody(status: int) -> Mapping[str, int]:
@@ -137,6 +142,20 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("POST", "/console/containers/{container_id}/progress"): (
         SCRIPT | {"reader": 200},
         "/console/containers/vault/progress",
+    ("GET", "/console/agents"): (SIGNED_IN, "/console/agents"),
+    ("GET", "/console/containers/{container_id}/agents"): (
+        READ,
+        "/console/containers/vault/agents",
+    ),
+    ("POST", "/console/agents/tokens"): (GRANT, "/console/agents/tokens"),
+    ("GET", "/console/agents/tokens/{token_id}"): (TOKEN, "/console/agents/tokens/{token_id}"),
+    ("POST", "/console/agents/tokens/{token_id}/revoke"): (
+        TOKEN | {"owner": 303},
+        "/console/agents/tokens/{token_id}/revoke",
+    ),
+    ("POST", "/console/agents/tokens/{token_id}/restore"): (
+        INCOMPLETE,
+        "/console/agents/tokens/{token_id}/restore",
     ),
     ("GET", "/console/{path:path}"): (everybody(404), "/console/nowhere"),
 }

@@ -6,13 +6,14 @@ import hmac
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from psycopg.errors import DiskFull, ReadOnlySqlTransaction
 
 from latent_core.db.connection import Connection
+from latent_core.db.containers import Container
 from latent_core.domain.errors import Conflict
-from latent_core.domain.token import MAX_LIVE, Scope, TokenState, TokenView
+from latent_core.domain.token import EVERYBODY, MAX_LIVE, Scope, TokenState, TokenView
 
 FIND: Final = """
 SELECT id, sha256, principal, name, scopes, containers, needs_role, created_at,
@@ -61,9 +62,24 @@ SELECT id, principal, scopes, containers, needs_role, created_by, created_at, ex
 FROM tokens
 WHERE id < %(before)s AND (%(principal)s::text IS NULL OR principal = %(principal)s)
   AND (%(all)s OR (revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())))
+  AND (%(container_id)s::text IS NULL OR %(container_id)s = ANY(containers)
+       OR (containers IS NULL AND (%(everybody)s OR principal = ANY(%(named)s))))
 ORDER BY id DESC
 LIMIT %(limit)s
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Tokens that reach a container: those that name it, and those of the principals that its roles name."""
+
+    container_id: str
+    named: frozenset[str]
+
+    @classmethod
+    def of(cls, container: Container) -> Self:
+        roles = container.manifest.acl.roles
+        return cls(container.id, frozenset((*roles.owner, *roles.writer, *roles.reader)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +174,25 @@ async def revoke(conn: Connection, token_id: int) -> bool:
 
 
 async def page(
-    conn: Connection, *, before: int, limit: int, principal: str | None, all_: bool
+    conn: Connection,
+    *,
+    before: int,
+    limit: int,
+    principal: str | None,
+    all_: bool,
+    reach: Reach | None = None,
 ) -> list[TokenView]:
-    """Newest first; only the live ones unless ``all_``."""
-    values = {"before": before, "limit": limit, "principal": principal, "all": all_}
+    """Newest first; only the live ones unless ``all_``, only those that reach a container if ``reach`` names one."""
+    named = reach.named if reach is not None else frozenset()
+    values = {
+        "before": before,
+        "limit": limit,
+        "principal": principal,
+        "all": all_,
+        "container_id": reach.container_id if reach is not None else None,
+        "everybody": EVERYBODY in named,
+        "named": list(named),
+    }
     return [_view(row) for row in await (await conn.execute(PAGE, values)).fetchall()]
 
 

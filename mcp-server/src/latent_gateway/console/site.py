@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from latent_core.domain.errors import NotFound
 from latent_gateway.console.adding import add_page, progress, selection, transfer, uploads
+from latent_gateway.console.agents import agents, token
 from latent_gateway.console.containers import (
     container,
     container_settings,
@@ -45,6 +46,8 @@ ROUTERS: Final = (
     transfer.router,
     selection.router,
     progress.router,
+    agents.router,
+    token.router,
 )
 rest = pages()
 

@@ -15,6 +15,7 @@ from fastapi import Depends, Request
 
 from latent_core.db import installation
 from latent_core.domain.errors import Unauthorized
+from latent_core.domain.token import Api
 from latent_gateway.auth.principal import Principal
 from latent_gateway.console.frame.navigation import Section, sections
 from latent_gateway.context import BlobLinks, Gateway, gateway, request_id
@@ -142,6 +143,8 @@ async def session(request: Request, shared: Annotated[Gateway, Depends(gateway)]
     """The session, counted as a request of its token."""
     found = await session_of(request, shared)
     shared.quotas.take_request(found.principal)
+    reads = request.method in ("GET", "HEAD")
+    shared.calls.count(found.principal, Api.CONSOLE, "pages" if reads else "changes")
     return found
 
 

@@ -23,6 +23,7 @@ class Section:
 CONTAINERS: Final = Section("containers", "Containers", "/")
 SEARCH: Final = Section("search", "Search", "/console/search")
 ASK: Final = Section("ask", "Ask", "/console/ask")
+AGENTS: Final = Section("agents", "Agents", "/console/agents")
 JOBS: Final = Section("jobs", "Jobs", "/console/jobs")
 API: Final = Section("api", "API", "/console/api")
 
@@ -32,7 +33,7 @@ def sections(principal: Principal, *, asks: bool = False) -> tuple[Section, ...]
     found = [CONTAINERS] if Scope.READ in principal.scopes else []
     if Scope.READ in principal.scopes:
         found += [SEARCH, ASK] if asks else [SEARCH]
-    return (*found, JOBS, API)
+    return (*found, AGENTS, JOBS, API)
 
 
 def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
@@ -41,6 +42,8 @@ def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
     found = [Section("documents", "Documents", base)] if rights.read else []
     if rights.write:
         found.append(Section("add", "Add", f"{base}/add"))
+    if rights.read:
+        found.append(Section("agents", "Agents", f"{base}/agents"))
     if rights.read or rights.own:
         found.append(Section("settings", "Settings", f"{base}/settings"))
     return tuple(found)
