@@ -142,6 +142,7 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("POST", "/console/containers/{container_id}/progress"): (
         SCRIPT | {"reader": 200},
         "/console/containers/vault/progress",
+    ),
     ("GET", "/console/agents"): (SIGNED_IN, "/console/agents"),
     ("GET", "/console/containers/{container_id}/agents"): (
         READ,
