@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from latent_core.domain.token import Scope
 
+MCP_PATH: Final = "/mcp"
+"""Of the gateway, where agents reach it."""
 NAME: Final = "latent"
 """Of our entry among the MCP servers of a client."""
 AGENT_SCOPES: Final = (Scope.READ, Scope.WRITE)

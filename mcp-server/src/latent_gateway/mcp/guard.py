@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from latent_core.domain.agent_clients import MCP_PATH
 from latent_core.domain.errors import Forbidden
 from latent_core.settings import Settings
 from latent_gateway.envelope import error_answer
 
-PATH: Final = "/mcp"
+PATH: Final = MCP_PATH
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")

@@ -9,12 +9,12 @@ from fastapi import Request
 
 from latent_core.domain.agent_clients import (
     AGENT_CLIENTS,
+    MCP_PATH,
     ClientName,
     any_client_snippet,
     connect_command,
 )
 from latent_gateway.context import Gateway
-from latent_gateway.mcp.guard import PATH
 
 OTHER: Final = "other"
 """Any other client of MCP over HTTP."""
@@ -41,7 +41,7 @@ class ClientPanel:
 def mcp_address(request: Request, shared: Gateway) -> str:
     """As agents outside reach it."""
     base = shared.settings.public_url or str(request.base_url)
-    return f"{base.rstrip('/')}{PATH}"
+    return f"{base.rstrip('/')}{MCP_PATH}"
 
 
 def panels(url: str, token: str, container_id: str | None) -> list[ClientPanel]:
