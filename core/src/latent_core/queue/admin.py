@@ -134,6 +134,13 @@ SELECT principal, CASE WHEN kind = 'import' THEN payload ->> 'target' ELSE conta
 FROM jobs WHERE id = %(job_id)s
 """
 
+OPEN_OF_KIND: Final = """
+SELECT id FROM jobs
+WHERE container_id = %(container_id)s AND state IN ('queued', 'running') AND kind = %(kind)s
+ORDER BY id DESC
+LIMIT 1
+"""
+
 EVENTS: Final = """
 SELECT id, job_id, at, event, details FROM job_events
 WHERE job_id = %(job_id)s AND id > %(after_id)s
@@ -236,6 +243,15 @@ async def list_jobs(
     rows = await (await conn.execute(PAGE, parameters)).fetchall()
     jobs = await views(conn, [row["id"] for row in rows])
     return JobPage(jobs, str(jobs[-1].job_id) if len(rows) == limit else None)
+
+
+async def open_job(conn: Connection, container_id: str, kind: JobKind) -> JobView | None:
+    """The newest queued or running job of a kind."""
+    values = {"container_id": container_id, "kind": kind.value}
+    row = await (await conn.execute(OPEN_OF_KIND, values)).fetchone()
+    if row is None:
+        return None
+    return next(iter(await views(conn, [row["id"]])), None)
 
 
 async def chosen(

@@ -64,7 +64,7 @@ class ManifestBody(RequestBody):
 
 class NewContainerBody(ManifestBody):
     golden: GoldenSet | None = None
-    """Golden queries to write into the manifest folder, unless it has some for this id already."""
+    """Golden queries of the new container."""
 
 
 class ContainerCreated(Envelope):

@@ -21,6 +21,7 @@ from latent_gateway.console.entry import sign_in, sign_in_link
 from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.operations import jobs
+from latent_gateway.console.quality import golden, queries, runs
 from latent_gateway.console.reference import api_reference
 from latent_gateway.console.searching import ask, passage, saved, search
 
@@ -48,6 +49,9 @@ ROUTERS: Final = (
     progress.router,
     agents.router,
     token.router,
+    golden.router,
+    runs.router,
+    queries.router,
 )
 rest = pages()
 

@@ -43,6 +43,10 @@ def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
     if rights.write:
         found.append(Section("add", "Add", f"{base}/add"))
     if rights.read:
+        found.append(Section("quality", "Quality", f"{base}/quality"))
+    if rights.own:
+        found.append(Section("queries", "Queries", f"{base}/queries"))
+    if rights.read:
         found.append(Section("agents", "Agents", f"{base}/agents"))
     if rights.read or rights.own:
         found.append(Section("settings", "Settings", f"{base}/settings"))

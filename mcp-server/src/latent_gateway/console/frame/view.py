@@ -23,9 +23,18 @@ from latent_gateway.console.frame.console_session import NOTICE, ConsoleSession
 router = APIRouter(include_in_schema=False)
 
 PACKAGE: Final = "latent_gateway.console"
-STYLES: Final = ("base", "frame", "adding", "containers", "searching", "reference", "agents")
+STYLES: Final = (
+    "base",
+    "frame",
+    "adding",
+    "containers",
+    "searching",
+    "reference",
+    "agents",
+    "quality",
+)
 """One stylesheet is served: these files of ``static/css``, in this order."""
-SCRIPTS: Final = ("frame", "adding", "containers", "searching", "asking", "reference")
+SCRIPTS: Final = ("frame", "adding", "containers", "searching", "asking", "reference", "quality")
 """Modules of ``static/js``; every page loads the first."""
 CSS: Final = "console.css"
 ICON: Final = "icon.svg"
