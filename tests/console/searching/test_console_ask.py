@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ async def installation(
     file = install_root / "console-ask-providers.yaml"
     url = f"{model_server.base_url}/v1"
     file.write_text(
-        f"providers:\n- {{name: lab, kind: openai, base_url: '{url}', reads: []}}\n",
+        f"providers:\n- {{name: lab, kind: openai, base_url: '{url}', reads: [], input_price: 2, output_price: 4}}\n",
         encoding="utf-8",
     )
     async with running(
@@ -101,6 +102,12 @@ async def test_a_question_is_answered_with_citations_that_open_their_passages(
 ) -> None:
     async with signed_in(browser, installation.url, installation.token, way) as desk:
         page = desk.page
+        await desk.go("/console/search?q=which+pressure+has+the+boiler")
+        await desk.press(page.get_by_role("link", name="Ask this question"))
+        await expect(page.get_by_role("textbox", name="Question")).to_have_value(
+            "which pressure has the boiler"
+        )
+        assert model.seen == []
         await desk.press(page.get_by_role("link", name="Ask", exact=True))
         await expect(page.get_by_role("checkbox")).to_have_count(1)
         await desk.fill(page.get_by_role("textbox", name="Question"), QUESTION)
@@ -110,6 +117,7 @@ async def test_a_question_is_answered_with_citations_that_open_their_passages(
         await expect(answer.locator("li")).to_have_text(["never higher", "valve() says so"])
         await expect(page.locator("#asked")).to_contain_text("lab/a")
         await expect(page.locator("#asked")).to_contain_text("tokens read")
+        await expect(page.locator("#asked")).to_contain_text(re.compile(r"cost 0\.\d{6}"))
         await desk.press(answer.get_by_role("link", name="Source 1"))
         panel = page.get_by_role("complementary", name="Passage")
         await expect(panel).to_contain_text("opens at a pressure of 7 bar")

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from pydantic import ValidationError
 
 from latent_core.domain.errors import Invalid, LatentError, NotFound, Unavailable
+from latent_core.models.llm.port import Usage
 from latent_core.search.readable import Readable
 from latent_core.wire.ask import MAX_QUESTION_CHARS, AskAnswer, AskRequest, AskSource, Citation
 from latent_gateway.api.ask.answer import Question
@@ -51,6 +52,8 @@ class ShownQuestion:
     text: Markup
     citations: Sequence[ShownSource]
     sources: Sequence[ShownSource]
+    cost: float | None
+    """In the currency of the provider's prices; None if it has none."""
 
 
 @router.get(PATH)
@@ -74,7 +77,7 @@ async def ask(shared: Shared, session: SignedIn, q: Text = "", c: Ids = []) -> R
         )
     except LatentError as error:
         return await _page(shared, session, q, c, trouble=error)
-    return await _page(shared, session, q, c, shown=_shown(answer))
+    return await _page(shared, session, q, c, shown=_shown(answer, shared))
 
 
 @router.post(f"{PATH}/events")
@@ -105,7 +108,7 @@ async def _written(running: RunningEvents, question: Question) -> AsyncGenerator
                 elif event.name == "text":
                     yield _event("text", event.data["text"])
                 elif event.name == "end":
-                    shown = _shown(question.answer)
+                    shown = _shown(question.answer, question.shared)
                     yield _event("end", draw("searching/asked.html", shown=shown))
     except LatentError as exc:
         yield _event("error", exc.message)
@@ -172,11 +175,20 @@ def _of_first_model(permitted: Sequence[Readable]) -> list[str]:
     return [one.id for one in permitted if one.manifest.ask.provider == first][:MAX_CONTAINERS]
 
 
-def _shown(answer: AskAnswer) -> ShownQuestion:
+def _shown(answer: AskAnswer, shared: Gateway) -> ShownQuestion:
     citations = [_source(one) for one in answer.citations]
     links = {one.source.n: one.panel for one in citations}
     sources = [_source(one) for one in answer.sources]
-    return ShownQuestion(answer, formatted(answer.text, links), citations, sources)
+    text = formatted(answer.text, links)
+    return ShownQuestion(answer, text, citations, sources, _cost(answer, shared))
+
+
+def _cost(answer: AskAnswer, shared: Gateway) -> float | None:
+    if answer.model is None or answer.usage is None:
+        return None
+    model = shared.stack.language_models.named(answer.model)
+    used = Usage(answer.usage.input_tokens, answer.usage.output_tokens)
+    return model.cost(used) if model.input_price or model.output_price else None
 
 
 def _source(source: AskSource | Citation) -> ShownSource:

@@ -125,7 +125,13 @@ def _containers(
     ][:MAX_CONTAINERS]
     first = [one for n, one in enumerate(choices) if n < MAX_SHOWN or one.chosen]
     rest = [one for n, one in enumerate(choices) if n >= MAX_SHOWN and not one.chosen]
-    return FacetGroup("c", "Container", first, rest, note="" if form.containers else "none: all")
+    return FacetGroup(
+        "c",
+        "Container",
+        first,
+        rest,
+        note="" if form.containers else "None chosen: all are searched.",
+    )
 
 
 def _ages(form: SearchForm, facet: Facet | None) -> list[FacetGroup]:

@@ -201,6 +201,7 @@ def _shown_hit(
         number=number,
         address=address,
         panel=f"{PATH}/panel?{urlencode(panel)}",
-        why=picture(hit, form.query, languages, found.diagnostics),
+        # Counting words takes longer than all else of the page: not for every letter.
+        why=picture(hit, "" if form.typing else form.query, languages, found.diagnostics),
         citation=citation(hit, f"{base_url}{address}"),
     )

@@ -103,6 +103,8 @@ def _x(rank: int, length: int) -> int:
 
 def _words(hit: Hit, query: str, languages: Sequence[str]) -> list[QueryWord]:
     """The words of the query that are indexed, with how often the hit has each."""
+    if not query:
+        return []
     text = (hit.text or hit.snippet)[:MAX_SCANNED_CHARS]
     languages = languages[:MAX_LANGUAGES]
     counts = {language: analyse(text, language).tfs for language in languages}
