@@ -35,6 +35,16 @@ STEER: Final = SIGN_IN | {"owner": 409, "reader": 403, "other": 404, "ingester":
 """A job that is done is neither cancelled nor tried again."""
 SIGNED_IN: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 200)
 SEND: Final = SIGN_IN | {"owner": 303, "reader": 403, "other": 404, "ingester": 303}
+OPERATE: Final = SIGN_IN | {"owner": 200, "reader": 403, "other": 403, "ingester": 403}
+"""Scope admin is needed, and for some pages a token of the whole installation."""
+UNFILLED: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 400)
+"""A form without its fields."""
+NO_FILE: Final = OPERATE | {"owner": 400}
+NO_ARCHIVE: Final = OPERATE | {"owner": 404}
+START: Final = OPERATE | {"owner": 303}
+OWNED: Final = SIGN_IN | {"owner": 200, "reader": 403, "other": 403, "ingester": 403}
+REFRESH: Final = OWNED | {"owner": 303}
+"""One is begun, and the way back ends it."""
 DOWNLOAD: Final = READ | {"owner": 303, "reader": 303}
 """To the link, which is signed for a few minutes."""
 NO_SEARCH: Final = SIGN_IN | dict.fromkeys(("owner", "reader", "other", "ingester"), 400)
@@ -100,6 +110,88 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ),
     ("GET", "/console/jobs"): (JOBS, "/console/jobs?container=vault"),
     ("GET", "/console/jobs/live"): (JOBS, "/console/jobs/live?container=vault"),
+    ("GET", "/console/job-groups/{group_id}"): (JOBS, "/console/job-groups/{group_id}"),
+    ("GET", "/console/job-groups/{group_id}/live"): (JOBS, "/console/job-groups/{group_id}/live"),
+    ("POST", "/console/requeue"): (FORM, "/console/requeue"),
+    ("GET", "/console/operations"): (OPERATE, "/console/operations"),
+    ("GET", "/console/operations/live"): (OPERATE, "/console/operations/live"),
+    ("GET", "/console/operations/settings"): (OPERATE, "/console/operations/settings"),
+    ("GET", "/console/operations/audit"): (OPERATE, "/console/operations/audit"),
+    ("GET", "/console/operations/backups"): (OPERATE, "/console/operations/backups"),
+    ("POST", "/console/operations/backups"): (UNFILLED, "/console/operations/backups"),
+    ("GET", "/console/operations/backups/live"): (OPERATE, "/console/operations/backups/live"),
+    ("GET", "/console/operations/backups/{backup_id}/file"): (
+        NO_ARCHIVE,
+        "/console/operations/backups/7/file",
+    ),
+    ("POST", "/console/operations/backups/{backup_id}/verify"): (
+        NO_ARCHIVE,
+        "/console/operations/backups/7/verify",
+    ),
+    ("POST", "/console/operations/backups/{backup_id}/restore"): (
+        UNFILLED,
+        "/console/operations/backups/7/restore",
+    ),
+    ("POST", "/console/operations/backups/{backup_id}/delete"): (
+        UNFILLED,
+        "/console/operations/backups/7/delete",
+    ),
+    ("GET", "/console/operations/transfers"): (OPERATE, "/console/operations/transfers"),
+    ("GET", "/console/operations/transfers/live"): (OPERATE, "/console/operations/transfers/live"),
+    ("POST", "/console/operations/transfers/export"): (
+        UNFILLED,
+        "/console/operations/transfers/export",
+    ),
+    ("POST", "/console/operations/transfers/import"): (
+        NO_FILE,
+        "/console/operations/transfers/import",
+    ),
+    ("GET", "/console/operations/transfers/{archive_id}/file"): (
+        NO_ARCHIVE,
+        "/console/operations/transfers/7/file",
+    ),
+    ("GET", "/console/operations/doctor"): (OPERATE, "/console/operations/doctor"),
+    ("POST", "/console/operations/doctor"): (START, "/console/operations/doctor"),
+    ("GET", "/console/operations/doctor/live"): (OPERATE, "/console/operations/doctor/live"),
+    ("GET", "/console/operations/models"): (OPERATE, "/console/operations/models"),
+    ("POST", "/console/operations/models"): (UNFILLED, "/console/operations/models"),
+    ("GET", "/console/operations/models/live"): (OPERATE, "/console/operations/models/live"),
+    ("GET", "/console/containers/{container_id}/processing"): (
+        OWNED,
+        "/console/containers/vault/processing",
+    ),
+    ("GET", "/console/containers/{container_id}/processing/live"): (
+        OWNED,
+        "/console/containers/vault/processing/live",
+    ),
+    ("POST", "/console/containers/{container_id}/processing"): (
+        UNFILLED,
+        "/console/containers/vault/processing",
+    ),
+    ("POST", "/console/containers/{container_id}/processing/extract"): (
+        UNFILLED,
+        "/console/containers/vault/processing/extract",
+    ),
+    ("POST", "/console/containers/{container_id}/processing/summarise"): (
+        UNFILLED,
+        "/console/containers/vault/processing/summarise",
+    ),
+    ("GET", "/console/containers/{container_id}/refresh"): (
+        OWNED,
+        "/console/containers/vault/refresh",
+    ),
+    ("GET", "/console/containers/{container_id}/refresh/live"): (
+        OWNED,
+        "/console/containers/vault/refresh/live",
+    ),
+    ("POST", "/console/containers/{container_id}/refresh"): (
+        REFRESH,
+        "/console/containers/vault/refresh",
+    ),
+    ("POST", "/console/containers/{container_id}/rollback"): (
+        REFRESH,
+        "/console/containers/vault/rollback",
+    ),
     ("GET", "/console/jobs/{job_id}"): (JOBS, "/console/jobs/{job_id}"),
     ("GET", "/console/jobs/{job_id}/live"): (JOBS, "/console/jobs/{job_id}/live"),
     ("POST", "/console/jobs/{job_id}/cancel"): (STEER, "/console/jobs/{job_id}/cancel"),
@@ -195,10 +287,12 @@ async def _furnish(client: AsyncClient) -> dict[str, str]:
     document = await anext(client.documents("vault"))
     chunk = await anext(client.chunks("vault"))
     await client.create_source("vault", "notes & more", host="keeper", folder="/home/keeper/notes")
+    group = await anext(client.job_groups(container_id="vault"))
     return {
         "job_id": str(job),
         "doc_id": str(document.doc_id),
         "chunk_id": str(chunk.chunk_id),
+        "group_id": str(group.group_id),
         "operation_id": "get-v1-containers-list",
     }
 

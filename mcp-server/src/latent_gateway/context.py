@@ -128,6 +128,8 @@ class Gateway:
     questions: AskLimiter = field(default_factory=AskLimiter)
     queries: QueryCache = field(default_factory=QueryCache)
     sign_in_codes: SignInCodes = field(default_factory=SignInCodes)
+    runs: set[asyncio.Task[None]] = field(default_factory=set)
+    """Checks in the background, whose ends the database keeps."""
     model_tests: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One test of a model at a time: it measures times."""
 

@@ -60,6 +60,7 @@ CROSS JOIN LATERAL (
     ORDER BY id DESC
     LIMIT %(limit)s
 ) found
+WHERE %(requested)s::boolean IS NULL OR r.requested = %(requested)s
 ORDER BY found.id DESC
 LIMIT %(limit)s
 """
@@ -133,11 +134,14 @@ async def jobs_of(
     *,
     container_ids: Collection[str],
     states: Collection[JobState] | None = None,
+    requested: bool | None = None,
     limit: int,
     cursor: str | None = None,
 ) -> admin.JobPage:
-    """The jobs of a batch in these containers, newest first."""
+    """The jobs of a batch in these containers, newest first; with ``requested`` only those of the request itself, or
+    only those that follow from others."""
     values = {
+        "requested": requested,
         "group_id": group_id,
         "container_ids": sorted(set(container_ids)),
         "states": sorted(set(JobState if states is None else states)),

@@ -20,7 +20,18 @@ from latent_gateway.console.documents import document
 from latent_gateway.console.entry import sign_in, sign_in_link
 from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
-from latent_gateway.console.operations import jobs
+from latent_gateway.console.operations import (
+    audit as audit_trail,
+    backups,
+    doctor,
+    jobs,
+    models,
+    overview as operations,
+    processing,
+    refresh,
+    settings,
+    transfers,
+)
 from latent_gateway.console.quality import golden, queries, runs
 from latent_gateway.console.reference import api_reference
 from latent_gateway.console.searching import ask, passage, saved, search
@@ -41,6 +52,15 @@ ROUTERS: Final = (
     new_container.router,
     document.router,
     jobs.router,
+    operations.router,
+    settings.router,
+    audit_trail.router,
+    backups.router,
+    transfers.router,
+    doctor.router,
+    models.router,
+    refresh.router,
+    processing.router,
     uploads.router,
     api_reference.router,
     add_page.router,

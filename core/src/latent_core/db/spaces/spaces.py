@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from latent_core.db import placement
@@ -103,6 +103,32 @@ class SpaceModel(NamedTuple):
 async def models(conn: Connection) -> list[SpaceModel]:
     """Of all live and unfinished spaces, those of live ones first."""
     return [SpaceModel(**row) for row in await (await conn.execute(MODELS)).fetchall()]
+
+
+OF_CONTAINER: Final = """
+SELECT id, embedder, version, dims, state, keep_until FROM spaces
+WHERE container_id = %(container_id)s AND state <> 'dropping'
+ORDER BY id DESC
+LIMIT 20
+"""
+
+
+class SpaceRow(NamedTuple):
+    """A space of one container."""
+
+    id: SpaceId
+    embedder: str
+    version: str
+    dims: int
+    state: SpaceState
+    keep_until: datetime | None
+    """Of a retired one: until then, a rollback restores it."""
+
+
+async def of_container(conn: Connection, container_id: str) -> list[SpaceRow]:
+    """Live, in build and retired ones, newest first."""
+    rows = await (await conn.execute(OF_CONTAINER, {"container_id": container_id})).fetchall()
+    return [SpaceRow(**{**row, "state": SpaceState(row["state"])}) for row in rows]
 
 
 async def lock(conn: Connection, container_id: str) -> bool:

@@ -26,6 +26,7 @@ ASK: Final = Section("ask", "Ask", "/console/ask")
 AGENTS: Final = Section("agents", "Agents", "/console/agents")
 JOBS: Final = Section("jobs", "Jobs", "/console/jobs")
 API: Final = Section("api", "API", "/console/api")
+OPERATIONS: Final = Section("operations", "Operations", "/console/operations")
 
 
 def sections(principal: Principal, *, asks: bool = False) -> tuple[Section, ...]:
@@ -33,7 +34,10 @@ def sections(principal: Principal, *, asks: bool = False) -> tuple[Section, ...]
     found = [CONTAINERS] if Scope.READ in principal.scopes else []
     if Scope.READ in principal.scopes:
         found += [SEARCH, ASK] if asks else [SEARCH]
-    return (*found, AGENTS, JOBS, API)
+    found += [AGENTS, JOBS]
+    if Scope.ADMIN in principal.scopes:
+        found.append(OPERATIONS)
+    return (*found, API)
 
 
 def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
@@ -48,6 +52,9 @@ def tabs(container_id: str, rights: ContainerRights) -> tuple[Section, ...]:
         found.append(Section("queries", "Queries", f"{base}/queries"))
     if rights.read:
         found.append(Section("agents", "Agents", f"{base}/agents"))
+    if rights.own:
+        found.append(Section("processing", "Processing", f"{base}/processing"))
+        found.append(Section("refresh", "Refresh", f"{base}/refresh"))
     if rights.read or rights.own:
         found.append(Section("settings", "Settings", f"{base}/settings"))
     return tuple(found)

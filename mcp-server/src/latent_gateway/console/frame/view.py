@@ -32,9 +32,19 @@ STYLES: Final = (
     "reference",
     "agents",
     "quality",
+    "operations",
 )
 """One stylesheet is served: these files of ``static/css``, in this order."""
-SCRIPTS: Final = ("frame", "adding", "containers", "searching", "asking", "reference", "quality")
+SCRIPTS: Final = (
+    "frame",
+    "adding",
+    "containers",
+    "searching",
+    "asking",
+    "reference",
+    "quality",
+    "operations",
+)
 """Modules of ``static/js``; every page loads the first."""
 CSS: Final = "console.css"
 ICON: Final = "icon.svg"
