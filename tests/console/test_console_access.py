@@ -204,7 +204,7 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
     ("GET", "/console/api/{operation_id}"): (SIGNED_IN, "/console/api/{operation_id}"),
     ("GET", "/console/containers/{container_id}/add"): (ADD, "/console/containers/vault/add"),
     ("GET", "/console/containers/{container_id}/add/live"): (
-        READ,
+        JOBS,
         "/console/containers/vault/add/live?job={job_id}",
     ),
     ("POST", "/console/containers/{container_id}/add/text"): (
@@ -346,7 +346,7 @@ async def test_each_role_sees_exactly_what_the_table_says(
         if route == "/logout" and role not in SIGN_IN:
             continue  # they stay for the rest of the table
         browser = visitors.browsers[role]
-        files = [("files", ("a.txt", b"words"))] if route.endswith("uploads") else None
+        files = [("files", ("a.txt", b"words"))] if route.endswith("/uploads") else None
         data = {"token": "wrong"} if route == "/login" and method == "POST" else None
         headers = UPLOAD if "resumable" in route and method != "GET" else None
         body = BODIES.get(route.rpartition("/")[2])
