@@ -70,6 +70,8 @@ UPLOAD: Final = {
     "Upload-Metadata": "filename YS5tZA==",
     "Content-Type": "application/offset+octet-stream",
 }
+FIRST: Final = SIGN_IN | {"owner": 422, "reader": 422, "other": 422, "ingester": 403}
+"""Without a name."""
 ROLES: Final = tuple(ANYBODY)
 GRANT: Final = SIGN_IN | {"owner": 422, "reader": 403, "other": 403, "ingester": 403}
 """An empty form: the owner learns what is missing."""
@@ -200,6 +202,9 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
         SEND,
         "/console/containers/vault/uploads",
     ),
+    ("GET", "/console/start"): (ANYBODY, "/console/start?container=vault"),
+    ("POST", "/console/start"): (FIRST, "/console/start"),
+    ("GET", "/console/start/live"): (READ, "/console/start/live?container=vault"),
     ("GET", "/console/api"): (SIGNED_IN, "/console/api"),
     ("GET", "/console/api/{operation_id}"): (SIGNED_IN, "/console/api/{operation_id}"),
     ("GET", "/console/containers/{container_id}/add"): (ADD, "/console/containers/vault/add"),

@@ -17,7 +17,7 @@ from latent_gateway.console.containers import (
     settings_actions,
 )
 from latent_gateway.console.documents import document
-from latent_gateway.console.entry import sign_in, sign_in_link
+from latent_gateway.console.entry import sign_in, sign_in_link, start
 from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.operations import (
@@ -41,6 +41,7 @@ ROUTERS: Final = (
     sign_in.router,
     sign_in.leaving,
     sign_in_link.router,
+    start.router,
     overview.router,
     search.router,
     passage.router,

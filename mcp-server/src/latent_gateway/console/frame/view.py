@@ -33,6 +33,8 @@ STYLES: Final = (
     "agents",
     "quality",
     "operations",
+    "start",
+    "agents",
 )
 """One stylesheet is served: these files of ``static/css``, in this order."""
 SCRIPTS: Final = (

@@ -342,7 +342,7 @@ document.addEventListener("paste", (event) => {
   const text = event.clipboardData.getData("text/plain").trim();
   if (!text) return;
   sessionStorage.setItem("pasted", text);
-  if (form) fill();
+  if (document.getElementById("uri")) fill();
   else location.assign(`${base}/add`);
 });
 
@@ -359,7 +359,7 @@ if (form) {
   form.classList.add("live");
   const folders = "webkitdirectory" in form.folder && !matchMedia("(pointer: coarse)").matches;
   for (const part of form.querySelectorAll(".by-folder")) part.hidden = !folders;
-  document.querySelector(".scripted").hidden = false;
+  document.querySelector(".scripted")?.removeAttribute("hidden");
   for (const input of form.querySelectorAll("input[type=file]"))
     input.addEventListener("change", () => {
       const files = chosen(input.files);
@@ -367,7 +367,7 @@ if (form) {
       if (files.length) take(files);
     });
   form.addEventListener("submit", (event) => event.preventDefault());
-  fill();
+  if (document.getElementById("uri")) fill();
 }
 
 addEventListener("beforeunload", (event) => {
