@@ -19,7 +19,7 @@ from latent_gateway.console.frame.live import event
 from latent_gateway.console.frame.routing import ForeignOrigin, check_origin
 from latent_gateway.console.frame.text_format import ago, marked, reason, size
 from latent_gateway.console.frame.view import NAMES, address, asset
-from latent_gateway.console.searching.search import HITS, SearchForm
+from latent_gateway.console.searching.form import HITS, SearchForm
 
 RANGES = st.lists(st.tuples(st.integers(-5, 60), st.integers(-5, 60)), max_size=8)
 

@@ -20,9 +20,12 @@ SHORT: Final = {
     "/v1/admin/status": "one per worker that holds jobs, and 100 at most",
     "/v1/admin/settings": "one per setting",
     "/v1/admin/providers": "one per provider, and 100 at most",
+    "/v1/saved-searches": "100 per principal at most",
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",
+    "/v1/documents/{doc_id}/pages/{page}/boxes": "the words of one page at most",
+    "/v1/containers/{container_id}/sizes": "one per day, of at most 400 days",
     "/v1/tokens/{token_id}/calls": "some per day, of at most 90 days",
     "/v1/containers/{container_id}/trash": "what was deleted within 30 days, newest first",
 }
