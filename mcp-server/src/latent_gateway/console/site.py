@@ -10,13 +10,12 @@ from latent_core.domain.errors import NotFound
 from latent_gateway.console.adding import add_page, progress, selection, transfer, uploads
 from latent_gateway.console.agents import agents, token
 from latent_gateway.console.containers import (
-    container,
     container_settings,
     new_container,
     overview,
     settings_actions,
 )
-from latent_gateway.console.documents import document
+from latent_gateway.console.documents import document, document_list
 from latent_gateway.console.entry import sign_in, sign_in_link, start
 from latent_gateway.console.frame import view
 from latent_gateway.console.frame.routing import pages
@@ -47,7 +46,7 @@ ROUTERS: Final = (
     passage.router,
     saved.router,
     ask.router,
-    container.router,
+    document_list.router,
     container_settings.router,
     settings_actions.router,
     new_container.router,

@@ -1,35 +1,47 @@
-"""The page of a document: a page image next to its text, its chunks, and its provenance."""
+"""The page of a document: the image of a page with the passage boxed on it, the text beside it, and its history."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 from uuid import UUID
 
-from fastapi import Query, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from latent_core.db.connection import Connection
-from latent_core.db.documents import chunk_listing, pages as page_rows
-from latent_core.db.documents.chunk_listing import ChunkSelection
+from latent_core.db.documents import document_history, document_listing, outline, pages as page_rows
+from latent_core.db.documents.document_history import IngestRow
+from latent_core.db.documents.document_listing import DocumentFilter
 from latent_core.domain.document import DocumentView
-from latent_core.domain.errors import NotFound
-from latent_core.wire.chunks import ChunkView
-from latent_gateway.api.chunks import view
+from latent_core.domain.document_order import DocumentOrder
+from latent_core.domain.errors import LatentError, NotFound
+from latent_core.domain.note import is_note, versions_prefix
+from latent_core.domain.text import Text
+from latent_core.wire.pages import PageBoxesAnswer
+from latent_core.wire.search import MAX_QUERY_CHARS
 from latent_gateway.api.originals import original_of
+from latent_gateway.api.page_boxes import PassageSelection, boxes_of
 from latent_gateway.api.pages import FoundPage, page_of, readable_document
+from latent_gateway.auth import access
+from latent_gateway.console.documents.passages import excerpt, passages
+from latent_gateway.console.documents.rendering import renderer_of
 from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn
+from latent_gateway.console.frame.rights import ContainerRights, rights_of
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.frame.view import page
 from latent_gateway.context import BlobLinks, Gateway, Shared
 
 router = pages()
 
-CHUNKS: Final = 20
 THUMBNAILS: Final = 24
-SECONDS: Final = 2.0
-"""Longer lists of chunks end early."""
+SECTIONS: Final = 200
+INGESTS: Final = 10
+VERSIONS: Final = 20
+BOX_SECONDS: Final = 8.0
+MarkedWords = Annotated[Text, Query(max_length=MAX_QUERY_CHARS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,46 +55,72 @@ class PageImageView:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkExcerpt:
-    """Some chunks of a document, in order."""
+class DocumentHistory:
+    """What became of a document so far, newest first."""
 
-    found: list[ChunkView]
-    following: int | None
-    """The number after which the list continues."""
-    chosen: UUID | None = None
+    ingests: list[IngestRow]
+    versions: list[DocumentView]
+    """The former texts of a note."""
 
 
 @router.get("/console/documents/{doc_id}")
 async def document_page(
     doc_id: UUID,
+    request: Request,
     shared: Shared,
     session: SignedIn,
     number: Annotated[int | None, Query(alias="page", ge=1, lt=2**31)] = None,
     chunk: UUID | None = None,
     after: Annotated[int, Query(ge=-1, lt=2**62)] = -1,
+    q: MarkedWords = "",
 ) -> Response:
-    """With ``chunk``, the list starts there and the page is the one that contains it."""
+    """With ``chunk``, the page is the one that contains it, and its passage is marked; ``q`` marks words."""
     async with shared.stack.db.reading() as conn:
         document = await readable_document(conn, session.principal, doc_id)
-        chunks = await _chunks(conn, document, chunk, after)
-        number = number or _page_of(chunks) or 1
+        rights = await _rights(conn, session, document)
+        found = await excerpt(conn, document, chosen=chunk, after=after, page=number)
+        number = number or found.page or 1
         strip = await page_rows.listed(
             conn, doc_id, after=max(0, number - 1 - THUMBNAILS // 4), limit=THUMBNAILS
         )
-        others = document.pages > THUMBNAILS
+        sections = await outline.sections(conn, doc_id, SECTIONS)
+        history = await _history(conn, document)
     shown = await _page(shared, session, document, number)
+    selection = PassageSelection(doc_id, number, found.chosen, q)
     return page(
         "documents/document.html",
         session,
         document=document,
+        rights=rights,
         shown=shown,
         picture=picture(shown.row, session.links) if shown else None,
+        boxes=await _boxes(shared, session, selection) if shown and (found.chosen or q) else None,
+        boxes_path=_boxes_path(selection),
         number=number,
+        q=q,
         strip=[picture(row, session.links) for row in strip],
-        others=others,
-        chunks=chunks,
-        lineage=chunks.found[0].provenance if chunks.found else {},
+        others=document.pages > THUMBNAILS,
+        chunks=found,
+        passages=await passages(renderer_of(request), document, found.found, q),
+        sections=[one for one in sections if one.heading_path],
+        history=history,
+        lineage=found.found[0].provenance if found.found else {},
     )
+
+
+@router.get("/console/documents/{doc_id}/boxes")
+async def boxes_part(
+    doc_id: UUID,
+    shared: Shared,
+    session: SignedIn,
+    number: Annotated[int, Query(alias="page", ge=1, lt=2**31)],
+    chunk: UUID | None = None,
+    q: MarkedWords = "",
+) -> Response:
+    """The boxes of a passage, once the words of the page are read: a part for the image."""
+    selection = PassageSelection(doc_id, number, chunk, q)
+    found = await boxes_of(shared, session.principal, selection, BOX_SECONDS)
+    return page("documents/boxes.html", session, boxes=found)
 
 
 @router.get("/console/documents/{doc_id}/original")
@@ -103,6 +141,27 @@ def picture(row: Mapping[str, Any], links: BlobLinks) -> PageImageView:
     return PageImageView(row["page"], uri, row["width"], row["height"])
 
 
+async def _rights(
+    conn: Connection, session: ConsoleSession, document: DocumentView
+) -> ContainerRights:
+    container = await access.readable_one(conn, session.principal, document.container_id)
+    return rights_of(session.principal, container)
+
+
+async def _history(conn: Connection, document: DocumentView) -> DocumentHistory:
+    versions: list[DocumentView] = []
+    if is_note(document.source_uri):
+        versions = await document_listing.listed(
+            conn,
+            document.container_id,
+            DocumentFilter(uri_prefix=versions_prefix(document.source_uri)),
+            DocumentOrder.NEWEST,
+            limit=VERSIONS,
+        )
+    ingests = await document_history.ingests(conn, document.doc_id, INGESTS)
+    return DocumentHistory(ingests, versions)
+
+
 async def _page(
     shared: Gateway, session: ConsoleSession, document: DocumentView, number: int
 ) -> FoundPage | None:
@@ -115,29 +174,17 @@ async def _page(
         return None
 
 
-async def _chunks(
-    conn: Connection, document: DocumentView, chosen: UUID | None, after: int
-) -> ChunkExcerpt:
-    """Chunks from the chosen one on, else after the given number. A missing chunk is ignored: the document has
-    changed."""
-    if chosen is not None:
-        row = await chunk_listing.one(conn, document.container_id, chosen)
-        if row is not None and row.doc_id == document.doc_id:
-            after = row.chunk_no - 1
-        else:
-            chosen = None
-    found = await chunk_listing.find(
-        conn,
-        document.container_id,
-        ChunkSelection(doc_id=document.doc_id),
-        after=after,
-        limit=CHUNKS,
-        seconds=SECONDS,
-    )
-    return ChunkExcerpt([view(row) for row in found.rows], found.more_after, chosen)
+async def _boxes(
+    shared: Gateway, session: ConsoleSession, selection: PassageSelection
+) -> PageBoxesAnswer | None:
+    """At once, or pending: then a script asks for the part. Without boxes the page shows the text."""
+    try:
+        return await boxes_of(shared, session.principal, selection, 0)
+    except LatentError:
+        return None
 
 
-def _page_of(chunks: ChunkExcerpt) -> int | None:
-    """The page of the chosen chunk."""
-    first = chunks.found[0] if chunks.found and chunks.chosen else None
-    return first.place.page if first is not None else None
+def _boxes_path(selection: PassageSelection) -> str:
+    query = {"page": selection.page, "chunk": selection.chunk_id, "q": selection.query}
+    given = urlencode({key: value for key, value in query.items() if value})
+    return f"/console/documents/{selection.doc_id}/boxes?{given}"

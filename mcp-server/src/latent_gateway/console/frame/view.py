@@ -34,7 +34,7 @@ STYLES: Final = (
     "quality",
     "operations",
     "start",
-    "agents",
+    "documents",
 )
 """One stylesheet is served: these files of ``static/css``, in this order."""
 SCRIPTS: Final = (
@@ -46,6 +46,7 @@ SCRIPTS: Final = (
     "reference",
     "quality",
     "operations",
+    "documents",
 )
 """Modules of ``static/js``; every page loads the first."""
 CSS: Final = "console.css"

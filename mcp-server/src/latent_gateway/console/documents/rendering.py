@@ -1,0 +1,141 @@
+"""Renders text of documents in a child with a deadline. What is late, too long or fails is shown as plain text."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
+
+import orjson
+from fastapi import Request
+from markupsafe import Markup, escape
+
+logger = logging.getLogger(__name__)
+
+BlockKind = Literal["markdown", "table", "code"]
+MODULE: Final = "latent_gateway.console.documents.rendering_child"
+MAX_CHARS: Final = 20_000
+"""Of a block; a chunk has some thousand."""
+MAX_ANSWER: Final = 4 * 1024 * 1024
+START_SECONDS: Final = 5.0
+SECONDS: Final = 0.5
+"""Of a block; most take a millisecond."""
+PAGE_SECONDS: Final = 2.0
+"""Of all blocks of a page; the first start of the child is not counted."""
+KEPT: Final = 1000
+"""Rendered blocks in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A text of a document."""
+
+    kind: BlockKind
+    text: str
+    name: str = ""
+    """Of code: the name of its file."""
+    words: tuple[str, ...] = ()
+    """Marked wherever they are."""
+
+    @property
+    def key(self) -> bytes:
+        return hashlib.sha256(orjson.dumps(asdict(self))).digest()
+
+
+class Renderer:
+    """One child per gateway, begun with the first block."""
+
+    def __init__(self, module: str = MODULE) -> None:
+        self._module = module
+        self._child: Process | None = None
+        self._lock = asyncio.Lock()
+        self._kept: OrderedDict[bytes, Markup] = OrderedDict()
+
+    async def html(self, blocks: Sequence[TextBlock]) -> list[Markup]:
+        """The HTML of each block. It contains only elements that ``markup`` writes."""
+        loop = asyncio.get_running_loop()
+        found, spent = list[Markup](), 0.0
+        for block in blocks:
+            key = block.key
+            shown = self._kept.get(key)
+            if shown is None and spent < PAGE_SECONDS:
+                begun = loop.time()
+                shown = await self._rendered(block)
+                spent += loop.time() - begun
+                self._kept[key] = shown  # a text that was late is not tried again
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            found.append(plain(block.text) if shown is None else shown)
+        return found
+
+    async def close(self) -> None:
+        async with self._lock:
+            await self._end()
+
+    async def _rendered(self, block: TextBlock) -> Markup:
+        if len(block.text) > MAX_CHARS:
+            return plain(block.text)
+        async with self._lock:
+            try:
+                child = await self._started()
+                async with asyncio.timeout(SECONDS):
+                    answer = await self._asked(child, block)
+            except (TimeoutError, OSError, ValueError, asyncio.LimitOverrunError) as error:
+                logger.warning("rendering_failed", extra={"cause": repr(error)[:200]})
+                await self._end()
+                return plain(block.text)
+            except asyncio.CancelledError:
+                await self._end()  # its answer would be taken for that of the next block
+                raise
+        return Markup(answer)
+
+    async def _started(self) -> Process:
+        """The child, once it has answered: importing its libraries takes longer than a block may."""
+        if self._child is None or self._child.returncode is not None:
+            self._child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", self._module),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,
+                limit=MAX_ANSWER,
+            )
+            async with asyncio.timeout(START_SECONDS):
+                await self._asked(self._child, TextBlock("markdown", "ready"))
+        return self._child
+
+    async def _asked(self, child: Process, block: TextBlock) -> str:
+        if child.stdin is None or child.stdout is None:
+            raise ValueError("the child has no pipes")
+        child.stdin.write(orjson.dumps(asdict(block)) + b"\n")
+        await child.stdin.drain()
+        answer = orjson.loads(await child.stdout.readuntil(b"\n"))
+        if not isinstance(answer, str):
+            raise ValueError("the child gave no text")
+        return answer
+
+    async def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None and child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+
+def plain(text: str) -> Markup:
+    """The text as it is, escaped."""
+    return Markup('<p class="text">%s</p>') % escape(text)
+
+
+def renderer_of(request: Request) -> Renderer:
+    """The renderer of this gateway."""
+    kept = getattr(request.app.state, "console_renderer", None)
+    if not isinstance(kept, Renderer):
+        kept = request.app.state.console_renderer = Renderer()
+    return kept
