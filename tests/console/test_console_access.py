@@ -110,6 +110,14 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
         DOWNLOAD,
         "/console/documents/{doc_id}/original",
     ),
+    ("GET", "/console/documents/{doc_id}/boxes"): (
+        READ,
+        "/console/documents/{doc_id}/boxes?page=1",
+    ),
+    ("POST", "/console/containers/{container_id}/selection"): (
+        {role: 400 if status == 200 else status for role, status in SIGNED_IN.items()},
+        "/console/containers/vault/selection",
+    ),
     ("GET", "/console/jobs"): (JOBS, "/console/jobs?container=vault"),
     ("GET", "/console/jobs/live"): (JOBS, "/console/jobs/live?container=vault"),
     ("GET", "/console/job-groups/{group_id}"): (JOBS, "/console/job-groups/{group_id}"),

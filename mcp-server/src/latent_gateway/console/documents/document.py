@@ -15,6 +15,7 @@ from latent_core.db.connection import Connection
 from latent_core.db.documents import document_history, document_listing, outline, pages as page_rows
 from latent_core.db.documents.document_history import IngestRow
 from latent_core.db.documents.document_listing import DocumentFilter
+from latent_core.domain.chunk import SourceType
 from latent_core.domain.document import DocumentView
 from latent_core.domain.document_order import DocumentOrder
 from latent_core.domain.errors import LatentError, NotFound
@@ -41,6 +42,8 @@ SECTIONS: Final = 200
 INGESTS: Final = 10
 VERSIONS: Final = 20
 BOX_SECONDS: Final = 8.0
+BOXED: Final = frozenset({SourceType.PDF, SourceType.IMAGE})
+"""The pages of others are drawn from their text."""
 MarkedWords = Annotated[Text, Query(max_length=MAX_QUERY_CHARS)]
 
 
@@ -94,7 +97,9 @@ async def document_page(
         rights=rights,
         shown=shown,
         picture=picture(shown.row, session.links) if shown else None,
-        boxes=await _boxes(shared, session, selection) if shown and (found.chosen or q) else None,
+        boxes=await _boxes(shared, session, document, selection)
+        if shown and (found.chosen or q)
+        else None,
         boxes_path=_boxes_path(selection),
         number=number,
         q=q,
@@ -175,9 +180,11 @@ async def _page(
 
 
 async def _boxes(
-    shared: Gateway, session: ConsoleSession, selection: PassageSelection
+    shared: Gateway, session: ConsoleSession, document: DocumentView, selection: PassageSelection
 ) -> PageBoxesAnswer | None:
     """At once, or pending: then a script asks for the part. Without boxes the page shows the text."""
+    if document.source_type not in BOXED:
+        return None
     try:
         return await boxes_of(shared, session.principal, selection, 0)
     except LatentError:

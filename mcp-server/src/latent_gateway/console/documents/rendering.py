@@ -7,7 +7,7 @@ import hashlib
 import logging
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,9 +25,11 @@ MAX_CHARS: Final = 20_000
 """Of a block; a chunk has some thousand."""
 MAX_ANSWER: Final = 4 * 1024 * 1024
 START_SECONDS: Final = 5.0
-SECONDS: Final = 0.5
-"""Of a block; most take a millisecond."""
-PAGE_SECONDS: Final = 2.0
+SECONDS: Final = 2.0
+"""Of a block; most take a millisecond, but the machine may be busy."""
+TRIES: Final = 2
+"""Of a block that is late: then it stays plain text."""
+PAGE_SECONDS: Final = 4.0
 """Of all blocks of a page; the first start of the child is not counted."""
 KEPT: Final = 1000
 """Rendered blocks in memory."""
@@ -57,6 +59,7 @@ class Renderer:
         self._child: Process | None = None
         self._lock = asyncio.Lock()
         self._kept: OrderedDict[bytes, Markup] = OrderedDict()
+        self._late: Counter[bytes] = Counter()
 
     async def html(self, blocks: Sequence[TextBlock]) -> list[Markup]:
         """The HTML of each block. It contains only elements that ``markup`` writes."""
@@ -69,9 +72,7 @@ class Renderer:
                 begun = loop.time()
                 shown = await self._rendered(block)
                 spent += loop.time() - begun
-                self._kept[key] = shown  # a text that was late is not tried again
-                while len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
+                self._keep(key, block, shown)
             found.append(plain(block.text) if shown is None else shown)
         return found
 
@@ -79,7 +80,20 @@ class Renderer:
         async with self._lock:
             await self._end()
 
-    async def _rendered(self, block: TextBlock) -> Markup:
+    def _keep(self, key: bytes, block: TextBlock, shown: Markup | None) -> None:
+        """What was rendered; of a text that was late too often, that it is plain."""
+        if shown is None:
+            self._late[key] += 1
+            if self._late[key] < TRIES:
+                return
+        self._kept[key] = plain(block.text) if shown is None else shown
+        while len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        if len(self._late) > KEPT:
+            self._late.clear()
+
+    async def _rendered(self, block: TextBlock) -> Markup | None:
+        """None if the child was late or failed."""
         if len(block.text) > MAX_CHARS:
             return plain(block.text)
         async with self._lock:
@@ -90,7 +104,7 @@ class Renderer:
             except (TimeoutError, OSError, ValueError, asyncio.LimitOverrunError) as error:
                 logger.warning("rendering_failed", extra={"cause": repr(error)[:200]})
                 await self._end()
-                return plain(block.text)
+                return None
             except asyncio.CancelledError:
                 await self._end()  # its answer would be taken for that of the next block
                 raise
