@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Request, expect
 from latent_client import AsyncClient
 from latent_core.domain.manifest.model import Acl, Roles
 from latent_core.domain.token import Scope
-from tests.http.test_http_surface import add, ingest, manifest
+from tests.http.test_http_surface import add, manifest
 from tests.http.test_page_boxes import report
 from tests.support.harness.browser import CHROMIUM, WAYS, WHY_NOT, Way, chromium, signed_in
 from tests.support.harness.installation import Installation
@@ -47,11 +47,14 @@ async def ids(installation: Installation) -> dict[str, UUID]:
     async with installation.client() as client:
         acl = Acl(roles=Roles(owner=["local:you"], reader=[READER]))
         await client.create(manifest(DESKTOP, acl=acl))
-        await ingest(client, DESKTOP, "annual.pdf", report())
-        await ingest(client, DESKTOP, "hostile.md", HOSTILE.encode())
-        await ingest(client, DESKTOP, "lamp.py", b"def lamp():\n    return 'lit'  # at dusk\n")
-        torn = await add(client, DESKTOP, "torn.pdf", b"%PDF-1.7 torn")
-        await client.wait([torn.job_id], timeout_seconds=120)
+        files = {
+            "annual.pdf": report(),
+            "hostile.md": HOSTILE.encode(),
+            "lamp.py": b"def lamp():\n    return 'lit'  # at dusk\n",
+            "torn.pdf": b"%PDF-1.7 torn",
+        }
+        added = [await add(client, DESKTOP, name, data) for name, data in files.items()]
+        await client.wait([one.job_id for one in added], timeout_seconds=110)
         return {one.source_uri[8:]: one.doc_id async for one in client.documents(DESKTOP)}
 
 

@@ -191,7 +191,7 @@ async def change_selection(
 def _notice(found: Sequence[DocumentOutcome], verb: str) -> str:
     """One sentence for what was done, and one for what was not."""
     count = sum(one.cause is None for one in found)
-    said = [f"{count} document{'' if count == 1 else 's'}: {verb}."]
+    sentences = [f"{count} document{'' if count == 1 else 's'}: {verb}."]
     causes = Counter(one.cause for one in found if one.cause is not None)
-    said += [f"{number} not changed: {cause}" for cause, number in causes.most_common(2)]
-    return " ".join(said)
+    sentences += [f"{number} not changed: {cause}" for cause, number in causes.most_common(2)]
+    return " ".join(sentences)

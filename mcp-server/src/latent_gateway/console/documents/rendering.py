@@ -24,7 +24,8 @@ MODULE: Final = "latent_gateway.console.documents.rendering_child"
 MAX_CHARS: Final = 20_000
 """Of a block; a chunk has some thousand."""
 MAX_ANSWER: Final = 4 * 1024 * 1024
-START_SECONDS: Final = 5.0
+START_SECONDS: Final = 20.0
+"""With the import of its libraries and the list of all lexers."""
 SECONDS: Final = 2.0
 """Of a block; most take a millisecond, but the machine may be busy."""
 TRIES: Final = 2
@@ -100,7 +101,7 @@ class Renderer:
             try:
                 child = await self._started()
                 async with asyncio.timeout(SECONDS):
-                    answer = await self._asked(child, block)
+                    answer = await self._answer_of(child, block)
             except (TimeoutError, OSError, ValueError, asyncio.LimitOverrunError) as error:
                 logger.warning("rendering_failed", extra={"cause": repr(error)[:200]})
                 await self._end()
@@ -121,10 +122,10 @@ class Renderer:
                 limit=MAX_ANSWER,
             )
             async with asyncio.timeout(START_SECONDS):
-                await self._asked(self._child, TextBlock("markdown", "ready"))
+                await self._answer_of(self._child, TextBlock("code", "ready", "ready.py"))
         return self._child
 
-    async def _asked(self, child: Process, block: TextBlock) -> str:
+    async def _answer_of(self, child: Process, block: TextBlock) -> str:
         if child.stdin is None or child.stdout is None:
             raise ValueError("the child has no pipes")
         child.stdin.write(orjson.dumps(asdict(block)) + b"\n")

@@ -1,7 +1,7 @@
 """The child that renders text of documents: a line of JSON in, a line of JSON out, until its input ends.
 
 Expressions of lexers and parsers can take minutes for a text that is made for it, and hold the interpreter meanwhile.
-Here they hold nobody else: the parent ends a child that is late.
+Here they hold no request: the parent ends a child that is late.
 """
 
 from __future__ import annotations
