@@ -61,18 +61,17 @@ class Renderer:
         self._lock = asyncio.Lock()
         self._kept: OrderedDict[bytes, Markup] = OrderedDict()
         self._late: Counter[bytes] = Counter()
+        self._spent = 0.0
+        """Seconds of all blocks so far, without the starts of children."""
 
     async def html(self, blocks: Sequence[TextBlock]) -> list[Markup]:
         """The HTML of each block. It contains only elements that ``markup`` writes."""
-        loop = asyncio.get_running_loop()
-        found, spent = list[Markup](), 0.0
+        found, until = list[Markup](), self._spent + PAGE_SECONDS
         for block in blocks:
             key = block.key
             shown = self._kept.get(key)
-            if shown is None and spent < PAGE_SECONDS:
-                begun = loop.time()
+            if shown is None and self._spent < until:
                 shown = await self._rendered(block)
-                spent += loop.time() - begun
                 self._keep(key, block, shown)
             found.append(plain(block.text) if shown is None else shown)
         return found
@@ -97,11 +96,16 @@ class Renderer:
         """None if the child was late or failed."""
         if len(block.text) > MAX_CHARS:
             return plain(block.text)
+        loop = asyncio.get_running_loop()
         async with self._lock:
             try:
                 child = await self._started()
-                async with asyncio.timeout(SECONDS):
-                    answer = await self._answer_of(child, block)
+                begun = loop.time()
+                try:
+                    async with asyncio.timeout(SECONDS):
+                        answer = await self._answer_of(child, block)
+                finally:
+                    self._spent += loop.time() - begun
             except (TimeoutError, OSError, ValueError, asyncio.LimitOverrunError) as error:
                 logger.warning("rendering_failed", extra={"cause": repr(error)[:200]})
                 await self._end()
