@@ -114,9 +114,9 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
         READ,
         "/console/documents/{doc_id}/boxes?page=1",
     ),
-    ("POST", "/console/containers/{container_id}/selection"): (
+    ("POST", "/console/containers/{container_id}/documents"): (
         {role: 400 if status == 200 else status for role, status in SIGNED_IN.items()},
-        "/console/containers/vault/selection",
+        "/console/containers/vault/documents",
     ),
     ("GET", "/console/jobs"): (JOBS, "/console/jobs?container=vault"),
     ("GET", "/console/jobs/live"): (JOBS, "/console/jobs/live?container=vault"),

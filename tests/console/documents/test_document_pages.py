@@ -204,7 +204,7 @@ async def test_a_reader_sees_no_button_that_changes_and_is_refused_by_the_route(
         for change in ("reingest", "delete"):
             form = {"change": change, "doc": str(ids["lamp.py"]), "csrf": token or ""}
             answer = await desk.page.request.post(
-                f"{installation.url}/console/containers/{DESKTOP}/selection",
+                f"{installation.url}/console/containers/{DESKTOP}/documents",
                 form=form,
                 headers={"Origin": installation.url},
                 max_redirects=0,
@@ -212,7 +212,7 @@ async def test_a_reader_sees_no_button_that_changes_and_is_refused_by_the_route(
             assert answer.status == 403, change
             form["csrf"] = "0" * 64
             answer = await desk.page.request.post(
-                f"{installation.url}/console/containers/{DESKTOP}/selection",
+                f"{installation.url}/console/containers/{DESKTOP}/documents",
                 form=form,
                 headers={"Origin": installation.url},
                 max_redirects=0,

@@ -163,7 +163,7 @@ class SelectionForm(BaseModel):
     csrf: str = ""
 
 
-@router.post("/console/containers/{container_id}/selection")
+@router.post("/console/containers/{container_id}/documents")
 async def change_selection(
     container_id: str,
     shared: Shared,
