@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import httpx
 import httpx2
 import pytest
 import pytest_asyncio
@@ -20,7 +19,7 @@ from latent_core.domain.token import Scope, TokenState
 from tests.http.test_http_surface import manifest, settled
 from tests.mcp.test_mcp import answered, connected
 from tests.support.harness.browser import CHROMIUM, WAYS, WHY_NOT, Way, chromium, signed_in
-from tests.support.harness.console_http import sign_in
+from tests.support.harness.console_http import sign_in, stranger
 from tests.support.harness.installation import Installation
 
 pytestmark = [
@@ -71,7 +70,7 @@ async def test_an_agent_is_connected_by_a_click_and_speaks_with_the_json_that_is
         await expect(desk.page.get_by_role("heading", name="Agents", level=1)).to_be_visible()
         await expect(desk.page.locator("#address")).to_have_text(f"{installation.url}/mcp")
         await expect(desk.page.locator("#command-claude-code")).to_be_visible()
-        await desk.press(desk.page.get_by_role("link", name="Cursor"))
+        await desk.press(desk.page.get_by_role("link", name="Cursor", exact=True))
         await expect(desk.page.locator("#command-claude-code")).to_be_hidden()
         command = desk.page.locator("#command-cursor")
         await expect(command).to_have_text(re.compile("^latent connect cursor --container "))
@@ -104,7 +103,7 @@ async def test_an_agent_is_connected_by_a_click_and_speaks_with_the_json_that_is
         assert secret is not None
         assert secret not in await desk.page.content()
         await expect(desk.page.get_by_role("row", name="documents_add")).to_contain_text("1")
-        await expect(desk.page.locator(".changes")).to_contain_text("The lamp burns oil")
+        await expect(desk.page.locator(".changes")).to_contain_text("note:///agent:cursor/")
     async with installation.client() as client:
         (made,) = [t async for t in client.tokens() if t.name == f"desk {way}"]
     assert (made.principal, made.containers) == ("agent:cursor", [SHELF])
@@ -176,8 +175,8 @@ async def test_copy_buttons_copy_and_every_client_is_shown_without_scripts(
     ) as plain:
         await plain.go("/console/agents")
         for name in ("Codex", "VS Code", "Gemini CLI", "opencode", "Zed", "Other"):
-            await plain.page.get_by_role("link", name=name).click()
-            await expect(plain.page.get_by_role("group", name=name)).to_be_visible()
+            await plain.page.get_by_role("link", name=name, exact=True).click()
+            await expect(plain.page.get_by_role("group", name=name, exact=True)).to_be_visible()
         await expect(plain.page.locator(".client:visible")).to_have_count(1)
         await expect(plain.page.locator("[data-copy]:visible")).to_have_count(0)
 
@@ -201,16 +200,15 @@ async def test_a_token_that_may_not_create_tokens_sees_itself_and_how_to_ask(
         await desk.press(desk.page.locator(".tokens").get_by_role("link", name="agent:guest"))
         await expect(desk.page.get_by_role("heading", name="agent:guest")).to_be_visible()
         await expect(desk.page.get_by_text("Revoke this token")).to_have_count(0)
-    async with httpx.AsyncClient(base_url=installation.url, timeout=30) as http:
-        csrf = await sign_in(http, guest.secret)
+    async with stranger(installation.url) as http:
+        await sign_in(http, guest.secret)
         assert (await http.get(f"/console/agents/tokens/{other.token.id}")).status_code == 403
-        given = {"csrf": csrf, "client": "codex", "name": "x", "scope": "read"}
+        given = {"client": "codex", "name": "x", "scope": "read"}
         given |= {"container": SHELF, "lifetime": "7"}
-        sent = {"origin": installation.url}
-        refused = await http.post("/console/agents/tokens", data=given, headers=sent)
+        refused = await http.post("/console/agents/tokens", data=given)
         assert refused.status_code == 403
         path = f"/console/agents/tokens/{other.token.id}/revoke"
-        assert (await http.post(path, data={"csrf": csrf}, headers=sent)).status_code == 403
+        assert (await http.post(path, data={"x": "y"})).status_code == 403
     async with installation.client() as client:
         assert (await client.token(other.token.id)).state is TokenState.LIVE
 
@@ -218,29 +216,27 @@ async def test_a_token_that_may_not_create_tokens_sees_itself_and_how_to_ask(
 async def test_a_new_token_is_in_no_cache_and_a_wrong_form_says_what_is_wrong(
     installation: Installation, contents: None
 ) -> None:
-    async with httpx.AsyncClient(base_url=installation.url, timeout=30) as http:
-        csrf = await sign_in(http, installation.token)
-        sent = {"origin": installation.url}
+    async with stranger(installation.url) as http:
+        await sign_in(http, installation.token)
         given: dict[str, Any] = {
-            "csrf": csrf,
             "client": "zed",
             "name": "twice",
             "lifetime": "never",
         }
         given |= {"scope": ["read", "write"], "container": [SHELF, ATTIC]}
         for _ in range(2):
-            made = await http.post("/console/agents/tokens", data=given, headers=sent)
+            made = await http.post("/console/agents/tokens", data=given)
             assert (made.status_code, made.headers["cache-control"]) == (200, "no-store")
             assert len(set(re.findall("lct_[0-9A-Za-z]{49}", made.text))) == 1
-        third = await http.post("/console/agents/tokens", data=given, headers=sent)
+        third = await http.post("/console/agents/tokens", data=given)
         assert third.status_code == 422
         assert "revoke the older one first" in third.text
         wrong = given | {"principal": "no principal", "name": "new"}
-        answer = await http.post("/console/agents/tokens", data=wrong, headers=sent)
+        answer = await http.post("/console/agents/tokens", data=wrong)
         assert answer.status_code == 422
         assert "is not a principal" in answer.text
         assert 'value="no principal"' in answer.text
         without = await http.post(
-            "/console/agents/tokens", data={**given, "csrf": "x"}, headers=sent
+            "/console/agents/tokens", data=given, headers={"X-CSRF-Token": "0" * 64}
         )
         assert without.status_code == 403

@@ -153,6 +153,7 @@ async def _shown(
     form: TokenForm | None = None,
 ) -> dict[str, Any]:
     caller, is_owner = session.principal, may_create(session.principal)
+    await shared.calls.flush()
     async with shared.stack.db.reading() as conn:
         grantable = await _grantable(conn, caller) if is_owner else []
         rows, following = await _rows(conn, caller, within, everything=everything, cursor=cursor)
