@@ -113,8 +113,8 @@ async def desk(stranger: BrowserWindow, installation: Installation) -> AsyncIter
 
 
 def ingest_row(desk: BrowserWindow, name: str) -> Locator:
-    """The line of the job that ingests a file, among those of its other jobs."""
-    rows = desk.page.get_by_role("row").filter(has_text=name)
+    """The line of the request that ingests a file."""
+    rows = desk.page.get_by_role("listitem").filter(has_text=name)
     return rows.filter(has=desk.page.get_by_role("link", name="ingest"))
 
 
