@@ -1,4 +1,4 @@
--- Revision 0009_saved_searches, written by scripts/dump_revision.py.
+-- Revision 0007_saved_searches, written by scripts/dump_revision.py.
 SET check_function_bodies = false;
 CREATE FUNCTION public.queue_end(for_priority integer, for_container text) RETURNS bigint
     LANGUAGE sql STABLE
@@ -657,7 +657,7 @@ CREATE TABLE public.uploads (
     bucket text DEFAULT ''::text NOT NULL
 );
 INSERT INTO public.alembic_version (version_num) VALUES
-	('0009_saved_searches');
+	('0007_saved_searches');
 INSERT INTO public.archives (id, kind, container_id, sha256, bytes, filename, vectors, blobs, totals, contents_key, job_id, created_at, verified_at, bucket) OVERRIDING SYSTEM VALUE VALUES
 	(1, 'backup', 'museum', 'cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc', 999, 'museum-1.latent.tar.zst', true, true, '{"documents": 1}', NULL, NULL, '2026-11-25 22:39:24.870541+00', NULL, '');
 INSERT INTO public.audit (id, at, principal, action, container_id, object, request_id) OVERRIDING SYSTEM VALUE VALUES

@@ -24,6 +24,7 @@ SHORT: Final = {
     "/mcp/tools": "a dozen, and the contract's has no pages",
     "/v1/containers/{container_id}/documents/{doc_id}/outline": "it says so if it was cut",
     "/v1/containers/{container_id}/sources": "one per synced folder",
+    "/v1/containers/{container_id}/eval/runs/{run_id}/difference": "one per golden query of two runs",
     "/v1/documents/{doc_id}/pages/{page}/boxes": "the words of one page at most",
     "/v1/containers/{container_id}/sizes": "one per day, of at most 400 days",
     "/v1/tokens/{token_id}/calls": "some per day, of at most 90 days",

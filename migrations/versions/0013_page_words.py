@@ -1,13 +1,13 @@
 """Words of pages with their boxes: those of OCR are kept, those of PDFs are read on request and forgotten.
 
-Revision ID: 0016_page_words
-Revises: 0014_container_sizes
+Revision ID: 0013_page_words
+Revises: 0012_container_sizes
 """
 
 from alembic import op
 
-revision = "0016_page_words"
-down_revision = "0014_container_sizes"
+revision = "0013_page_words"
+down_revision = "0012_container_sizes"
 branch_labels = None
 depends_on = None
 

@@ -1,13 +1,13 @@
 """Sizes of containers by store, one measurement per day.
 
-Revision ID: 0014_container_sizes
-Revises: 0013_query_log
+Revision ID: 0012_container_sizes
+Revises: 0011_query_log
 """
 
 from alembic import op
 
-revision = "0014_container_sizes"
-down_revision = "0013_query_log"
+revision = "0012_container_sizes"
+down_revision = "0011_query_log"
 branch_labels = None
 depends_on = None
 

@@ -1,13 +1,13 @@
 """Resumable uploads: what was received so far, and the stored parts, which every gateway can continue.
 
-Revision ID: 0010_resumable_uploads
-Revises: 0009_saved_searches
+Revision ID: 0008_resumable_uploads
+Revises: 0007_saved_searches
 """
 
 from alembic import op
 
-revision = "0010_resumable_uploads"
-down_revision = "0009_saved_searches"
+revision = "0008_resumable_uploads"
+down_revision = "0007_saved_searches"
 branch_labels = None
 depends_on = None
 

@@ -1,13 +1,13 @@
 """Queries of containers whose manifest asks for a log of them (query_log.keep_days).
 
-Revision ID: 0013_query_log
-Revises: 0012_golden_queries
+Revision ID: 0011_query_log
+Revises: 0010_golden_queries
 """
 
 from alembic import op
 
-revision = "0013_query_log"
-down_revision = "0012_golden_queries"
+revision = "0011_query_log"
+down_revision = "0010_golden_queries"
 branch_labels = None
 depends_on = None
 

@@ -1,12 +1,12 @@
 """Searches that principals keep under names.
 
-Revision ID: 0009_saved_searches
+Revision ID: 0007_saved_searches
 Revises: 0006_embedder_references
 """
 
 from alembic import op
 
-revision = "0009_saved_searches"
+revision = "0007_saved_searches"
 down_revision = "0006_embedder_references"
 branch_labels = None
 depends_on = None

@@ -1,13 +1,13 @@
 """Batches: the jobs of one request of a person, with those that follow from them; and the last runs of long checks.
 
-Revision ID: 0011_job_batches
-Revises: 0010_resumable_uploads
+Revision ID: 0009_job_batches
+Revises: 0008_resumable_uploads
 """
 
 from alembic import op
 
-revision = "0011_job_batches"
-down_revision = "0010_resumable_uploads"
+revision = "0009_job_batches"
+down_revision = "0008_resumable_uploads"
 branch_labels = None
 depends_on = None
 

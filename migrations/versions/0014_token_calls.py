@@ -1,13 +1,13 @@
 """What each token calls, by day, and which token made a change.
 
-Revision ID: 0017_token_calls
-Revises: 0016_page_words
+Revision ID: 0014_token_calls
+Revises: 0013_page_words
 """
 
 from alembic import op
 
-revision = "0017_token_calls"
-down_revision = "0016_page_words"
+revision = "0014_token_calls"
+down_revision = "0013_page_words"
 branch_labels = None
 depends_on = None
 

@@ -1,13 +1,13 @@
 """Golden queries of containers in the database, and evaluation runs with the figures of each query.
 
-Revision ID: 0012_golden_queries
-Revises: 0011_job_batches
+Revision ID: 0010_golden_queries
+Revises: 0009_job_batches
 """
 
 from alembic import op
 
-revision = "0012_golden_queries"
-down_revision = "0011_job_batches"
+revision = "0010_golden_queries"
+down_revision = "0009_job_batches"
 branch_labels = None
 depends_on = None
 
