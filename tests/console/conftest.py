@@ -1,5 +1,5 @@
-"""The console's tests in a browser: every task with the mouse in `make test`, by keyboard and at 390 pixels, too, in
-`make test-console` and `make test-all`."""
+"""The console's tests in a browser. `make test` has the frame, the first steps and the reference of the API;
+`make test-console` has all areas: with the mouse, by keyboard alone, and at 390 pixels."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ from tests.support.harness.browser import Way
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 300
 """A browser and an installation start within a test's time; four of them on two cores are slow."""
+AREAS: Final = frozenset(
+    {"adding", "agents", "containers", "documents", "operations", "quality", "searching"}
+)
+"""Their walks take longer than all other tests together."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,5 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         item.add_marker(pytest.mark.timeout(START_SECONDS))
         spec = getattr(item, "callspec", None)
-        if spec is not None and spec.params.get("way", Way.MOUSE) != Way.MOUSE:
+        by_mouse = spec is None or spec.params.get("way", Way.MOUSE) == Way.MOUSE
+        walks = item.path.parent.name in AREAS and "browser" in getattr(item, "fixturenames", ())
+        if walks or not by_mouse:
             item.add_marker(pytest.mark.slow)

@@ -263,6 +263,80 @@ TABLE: Final[dict[tuple[str, str], tuple[Mapping[str, int], str]]] = {
         INCOMPLETE,
         "/console/agents/tokens/{token_id}/restore",
     ),
+    ("GET", "/console/new"): (OPERATE, "/console/new"),
+    ("POST", "/console/new"): (GRANT, "/console/new"),
+    ("GET", "/console/containers/{container_id}/quality"): (
+        READ,
+        "/console/containers/vault/quality",
+    ),
+    ("GET", "/console/containers/{container_id}/quality/compare"): (
+        READ | {"owner": 404, "reader": 404},
+        "/console/containers/vault/quality/compare?before=1&after=1",
+    ),
+    ("GET", "/console/containers/{container_id}/quality/measuring/{job_id}"): (
+        READ,
+        "/console/containers/vault/quality/measuring/{job_id}",
+    ),
+    ("GET", "/console/containers/{container_id}/quality/query"): (
+        READ,
+        "/console/containers/vault/quality/query?q=lamp",
+    ),
+    ("GET", "/console/containers/{container_id}/quality/runs"): (
+        READ,
+        "/console/containers/vault/quality/runs",
+    ),
+    ("GET", "/console/containers/{container_id}/quality/runs/{run_id}"): (
+        READ | {"owner": 404, "reader": 404},
+        "/console/containers/vault/quality/runs/1",
+    ),
+    ("GET", "/console/containers/{container_id}/queries"): (
+        ADD,
+        "/console/containers/vault/queries",
+    ),
+    ("GET", "/console/containers/{container_id}/settings"): (
+        READ,
+        "/console/containers/vault/settings",
+    ),
+    ("POST", "/console/containers/{container_id}/quality/mark"): (
+        UNFILLED,
+        "/console/containers/vault/quality/mark",
+    ),
+    ("POST", "/console/containers/{container_id}/quality/save"): (
+        READ | {"owner": 422, "reader": 422},
+        "/console/containers/vault/quality/save",
+    ),
+    ("POST", "/console/containers/{container_id}/quality/remove"): (
+        UNFILLED,
+        "/console/containers/vault/quality/remove",
+    ),
+    ("POST", "/console/containers/{container_id}/quality/measure"): (
+        OWNED | {"owner": 400},
+        "/console/containers/vault/quality/measure",
+    ),
+    ("POST", "/console/containers/{container_id}/queries/clear"): (
+        REFRESH,
+        "/console/containers/vault/queries/clear",
+    ),
+    ("POST", "/console/containers/{container_id}/queries/golden"): (
+        UNFILLED,
+        "/console/containers/vault/queries/golden",
+    ),
+    ("POST", "/console/containers/{container_id}/queries/switch"): (
+        REFRESH,
+        "/console/containers/vault/queries/switch",
+    ),
+    ("POST", "/console/containers/{container_id}/settings"): (
+        GRANT,
+        "/console/containers/vault/settings",
+    ),
+    ("POST", "/console/containers/{container_id}/state"): (
+        UNFILLED,
+        "/console/containers/vault/state",
+    ),
+    ("POST", "/console/containers/{container_id}/delete"): (
+        OWNED | {"owner": 400},
+        "/console/containers/vault/delete",
+    ),
     ("GET", "/console/{path:path}"): (everybody(404), "/console/nowhere"),
 }
 

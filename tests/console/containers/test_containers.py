@@ -84,6 +84,7 @@ async def test_a_container_is_created_from_a_template_and_keeps_its_comments(
     async with owner(browser, installation, way) as desk:
         await desk.press(desk.page.get_by_role("link", name="New container"))
         await desk.press(desk.page.get_by_role("link", name=re.compile("^Papers")))
+        await desk.page.wait_for_url("**kind=papers")
         await usable(desk)
         await desk.fill(desk.page.get_by_label("Id", exact=True), "No Slug")
         await desk.press(desk.page.get_by_role("button", name="Create container"))
