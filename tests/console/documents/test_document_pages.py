@@ -136,10 +136,8 @@ async def test_the_passage_of_a_hit_is_marked_in_the_text_and_boxed_on_the_page(
         passage = desk.page.locator("#boxes rect.passage")
         await expect(passage).to_have_count(hit.text.count("Page 2"))
         await expect(desk.page.locator("#boxes rect.word")).to_have_count(1)
-        sheet, word = (
-            await desk.page.locator(selector).bounding_box()
-            for selector in (".sheet", "#boxes rect.word")
-        )
+        sheet = await desk.page.locator(".sheet").bounding_box()
+        word = await desk.page.locator("#boxes rect.word").bounding_box()
         assert sheet is not None
         assert word is not None
         # The third line of the report: 340 of 800 points from the top, 87 to 120 of 600 from the left.
