@@ -195,7 +195,7 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_only_with_debug(
     def broken(_: object) -> None:
         raise ZeroDivisionError("nothing to divide")
 
-    monkeypatch.setattr("latent_cli.commands.config.shown", broken)
+    monkeypatch.setattr("latent_cli.commands.config.shown_value", broken)
     result = latent("config")
     assert result.code == 1
     assert result.err.count("\n") == 1

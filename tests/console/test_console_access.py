@@ -375,7 +375,9 @@ async def _furnish(client: AsyncClient) -> dict[str, str]:
     chunk = await anext(client.chunks("vault"))
     await client.create_source("vault", "notes & more", host="keeper", folder="/home/keeper/notes")
     group = await anext(client.job_groups(container_id="vault"))
+    spare = await client.create_token("agent:spare", name="revoked by the table")
     return {
+        "token_id": str(spare.token.id),
         "job_id": str(job),
         "doc_id": str(document.doc_id),
         "chunk_id": str(chunk.chunk_id),
@@ -447,7 +449,10 @@ async def test_each_role_sees_exactly_what_the_table_says(
         )
         answer = await browser.send(request, stream=True)
         try:
-            assert answer.status_code == expected[role], role
+            allowed = {expected[role]}
+            if route.endswith("/rollback") and role == "owner":
+                allowed.add(409)  # the refresh may have ended already
+            assert answer.status_code in allowed, role
             if answer.status_code == 303 and expected is not SEND and role in SIGN_IN:
                 assert answer.headers["location"].startswith("/login"), role
             if answer.status_code not in (200, 303):

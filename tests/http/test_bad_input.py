@@ -126,7 +126,11 @@ async def test_every_route_refuses_a_query_parameter_that_it_does_not_have(
     assert len(routes) > 50
     for verb, path in [*routes, ("get", "/openapi.json")]:
         address = re.sub(r"\{\w+\}", "1", path) + "?surprise=1"
-        message = refused(await http.request(verb, address), 400)
+        answer = await http.request(verb, address)
+        if verb == "head":  # whose answers have no body
+            assert answer.status_code == 400, path
+            continue
+        message = refused(answer, 400)
         assert "'surprise' is not a query parameter of this route" in message, (verb, path)
 
 

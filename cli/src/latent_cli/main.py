@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "adopt": "Make this database the one that may write to the installation's collections and bucket.",
     "container": "Create, list, describe, change and delete containers.",
     "samples": "Create the container `samples` and fill it with the handbook of a lighthouse museum.",
-    "token": "Create, list and revoke tokens.",
+    "token": "Create, list and revoke tokens, and see what they did.",
     "connect": "Connect an agent to a container: write its configuration, with a token for this container only.",
     "disconnect": "Undo `latent connect`: restore the agent's files and revoke its token.",
     "audit": "Print who changed what, newest first.",
@@ -62,7 +62,7 @@ COMMANDS: Final = {
     "refresh": "Change a container's embedder or rebuild its vectors or chunks.",
     "models": "Install models of a hub on this machine, and test models before a container uses them.",
     "doctor": "Compare the stores and report every difference.",
-    "config": "Print the settings, with secrets masked.",
+    "config": "Print the settings, each with the place that it comes from; secrets are masked.",
 }
 """Command to its purpose: the first sentence of the command's help (a test compares them)."""
 

@@ -47,7 +47,10 @@ def vectors_of(embedder: Any) -> tuple[QueryVectors, Any]:
 
 
 def looked_up(for_space: Callable[[Any], Any]) -> QueryVectors:
-    embedders: Any = SimpleNamespace(for_space=for_space)
+    async def opened(space: Any) -> Any:
+        return for_space(space)
+
+    embedders: Any = SimpleNamespace(opened=opened)
     budget = TimeBudget.start(LONG)
     return QueryVectors(embedders, QueryCache(), CircuitBreakers(), budget, "pumps")
 

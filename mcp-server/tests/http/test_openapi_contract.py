@@ -26,6 +26,7 @@ SHORT: Final = {
     "/v1/containers/{container_id}/sources": "one per synced folder",
     "/v1/containers/{container_id}/eval/runs/{run_id}/difference": "one per golden query of two runs",
     "/v1/documents/{doc_id}/pages/{page}/boxes": "the words of one page at most",
+    "/v1/containers/{container_id}/queries": "the first of an order, by limit",
     "/v1/containers/{container_id}/sizes": "one per day, of at most 400 days",
     "/v1/tokens/{token_id}/calls": "some per day, of at most 90 days",
     "/v1/containers/{container_id}/trash": "what was deleted within 30 days, newest first",

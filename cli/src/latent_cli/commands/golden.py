@@ -110,6 +110,7 @@ def import_queries(
 def export(
     container: Container,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON, or YAML by its ending.")],
+    as_json: Json = False,
 ) -> None:
     """Write the golden queries of a container to a file."""
     found = ask(lambda client: client.golden_list(container))
@@ -119,6 +120,9 @@ def export(
         GoldenQuery.model_validate(query.model_dump(exclude={"etag"})) for query in found.queries
     ]
     write_golden(file, GoldenSet(queries=queries, thresholds=found.thresholds))
+    if as_json:
+        emit({"file": str(file), "queries": len(queries)})
+        return
     answers().print(safe(f"{len(queries)} golden queries are in {file}"))
 
 
