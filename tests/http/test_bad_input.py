@@ -126,7 +126,7 @@ async def test_every_route_refuses_a_query_parameter_that_it_does_not_have(
     assert len(routes) > 50
     for verb, path in [*routes, ("get", "/openapi.json")]:
         address = re.sub(r"\{\w+\}", "1", path) + "?surprise=1"
-        answer = await http.request(verb, address)
+        answer = await http.request(verb, address, headers={"Tus-Resumable": "1.0.0"})
         if verb == "head":  # whose answers have no body
             assert answer.status_code == 400, path
             continue

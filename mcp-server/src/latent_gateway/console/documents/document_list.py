@@ -137,6 +137,7 @@ async def document_list(
         following=chosen.query(found.next_cursor) if found.next_cursor else None,
         chosen=chosen,
         summary=summary,
+        missing=shared.stack.embedders.lacking(container.space.embedder, container.space.version),
         orders=ORDERS,
         states=STATES,
         types=[one.value for one in SourceType],
