@@ -92,6 +92,11 @@ class LanguageModels:
             self._open[name, speech] = self._opened(name, found, speech=speech)
         return self._open[name, speech]
 
+    def cost(self, name: str, usage: Usage) -> float | None:
+        """What a call cost, in the currency of its provider's prices; None if it has no price."""
+        model = self.named(name)
+        return model.cost(usage) if model.input_price or model.output_price else None
+
     async def close(self) -> None:
         for one in self._open.values():
             await one.model.close()

@@ -186,9 +186,8 @@ def _shown(answer: AskAnswer, shared: Gateway) -> ShownQuestion:
 def _cost(answer: AskAnswer, shared: Gateway) -> float | None:
     if answer.model is None or answer.usage is None:
         return None
-    model = shared.stack.language_models.named(answer.model)
     used = Usage(answer.usage.input_tokens, answer.usage.output_tokens)
-    return model.cost(used) if model.input_price or model.output_price else None
+    return shared.stack.language_models.cost(answer.model, used)
 
 
 def _source(source: AskSource | Citation) -> ShownSource:
