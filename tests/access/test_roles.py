@@ -356,7 +356,7 @@ DOCUMENT: Final = "/v1/documents/{doc_id}"
 JSON_RPC: Final = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 ACCEPT: Final = {"Accept": "application/json, text/event-stream"}
 
-NOBODY: Final = {"doc_ids": ["00000000-0000-0000-0000-000000000000"]}
+NO_DOCUMENT: Final = {"doc_ids": ["00000000-0000-0000-0000-000000000000"]}
 """Of no document: the selection is accepted, and its only outcome is that it does not exist."""
 
 TABLE: Final[dict[tuple[str, str], Row]] = {
@@ -480,10 +480,10 @@ TABLE: Final[dict[tuple[str, str], Row]] = {
         READ, plain("/v1/documents/{pdf_id}/pages/1/boxes?wait_ms=0", names="pdf_id"), (200, 202)
     ),
     ("POST", "/v1/containers/{container_id}/documents/reingest"): Row(
-        WRITE, plain(f"{CONTAINER}/documents/reingest", body=NOBODY), (202,)
+        WRITE, plain(f"{CONTAINER}/documents/reingest", body=NO_DOCUMENT), (202,)
     ),
     ("POST", "/v1/containers/{container_id}/documents/delete"): Row(
-        WRITE, plain(f"{CONTAINER}/documents/delete", body=NOBODY), (202,)
+        WRITE, plain(f"{CONTAINER}/documents/delete", body=NO_DOCUMENT), (202,)
     ),
     ("GET", "/v1/containers/{container_id}/originals"): Row(
         READ, plain(f"{CONTAINER}/originals?doc={{pdf_id}}", names="pdf_id")

@@ -64,7 +64,7 @@ async def test_a_search_of_the_same_name_is_replaced(harness: GatewayHarness) ->
     assert await names(harness, "reader") == ["Daily"]
 
 
-async def test_nobody_sees_or_deletes_the_searches_of_another_principal(
+async def test_a_principal_neither_sees_nor_deletes_the_searches_of_another(
     harness: GatewayHarness,
 ) -> None:
     saved = await save(harness, "other", "Mine", query="secret plans")

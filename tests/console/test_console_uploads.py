@@ -24,7 +24,7 @@ from latent_core.blobs.presigner import Presigner
 from latent_core.blobs.s3 import S3Address
 from latent_core.queue import admin
 from latent_gateway.auth.quotas import Quotas
-from latent_gateway.console.adding import uploads as sending
+from latent_gateway.console.frame import form_files as sending
 from latent_gateway.console.frame.console_session import COOKIE
 from tests.support.clock import FakeClock
 from tests.support.harness.console_http import sign_in

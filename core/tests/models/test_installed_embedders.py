@@ -798,7 +798,7 @@ class TestPrecisionOfTheWeights:
 class TestOpened:
     """``opened`` is ``for_space`` for event loops."""
 
-    async def test_a_tokenizer_is_read_once_in_a_thread_whoever_asks_for_it(
+    async def test_a_tokenizer_is_read_once_in_a_thread_for_all_callers(
         self, hub: ModelHub, embedders: EmbedderRegistry, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         space = space_of(add(hub, embedders.store))

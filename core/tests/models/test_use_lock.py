@@ -78,7 +78,7 @@ async def used(store: ModelStore) -> bool:
         return True
 
 
-async def test_models_of_other_names_and_embedders_that_nobody_installs_wait_for_nothing(
+async def test_models_of_other_names_and_built_in_embedders_wait_for_nothing(
     store: ModelStore,
 ) -> None:
     registry = EmbedderRegistry(Settings(_env_file=None), store.root)

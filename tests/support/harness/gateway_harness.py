@@ -202,7 +202,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await living
 
 
-LATER_JOBS: Final = "ALTER TABLE jobs ALTER COLUMN id RESTART WITH 7001"
+LATER_JOBS: Final = "ALTER TABLE jobs ALTER COLUMN id RESTART WITH 101"
 """So that the number of a job is no other word of an address, such as the 1 of v1."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, assert_never
 from uuid import UUID
 
@@ -145,7 +146,6 @@ async def request_page_pdf(
             doc_id=str(doc_id),
             page=source.page,
         )
-    key = f"page_pdf:{doc_id}:{source.page}"
     payload = PagePdfPayload(
         generation=source.generation,
         page=source.page,
@@ -153,17 +153,7 @@ async def request_page_pdf(
         filename=source.filename,
     )
     return await enqueue(
-        conn,
-        NewJob(
-            kind=JobKind.PAGE_PDF,
-            container_id=source.container_id,
-            doc_id=doc_id,
-            doc_key=key,
-            dedupe_key=key,
-            payload=payload.model_dump(mode="json"),
-            priority=PRIORITY_NOW,
-            principal=principal,
-        ),
+        conn, _page_job(JobKind.PAGE_PDF, source.container_id, doc_id, payload, principal)
     )
 
 
@@ -173,26 +163,30 @@ async def request_page_words(
     """Enqueue the job that reads them from the stored PDF, at top priority; None if the page is not of a PDF."""
     if source.mime != PDF or source.sha256 is None or source.filename is None:
         return None
-    key = f"page_words:{doc_id}:{source.page}"
     payload = PagePdfPayload(
         generation=source.generation,
         page=source.page,
         sha256=source.sha256,
         filename=source.filename,
     )
-    return await enqueue(
-        conn,
-        NewJob(
-            kind=JobKind.PAGE_WORDS,
-            container_id=source.container_id,
-            doc_id=doc_id,
-            doc_key=key,
-            dedupe_key=key,
-            payload=payload.model_dump(mode="json"),
-            priority=PRIORITY_NOW,
-            max_attempts=MAX_ATTEMPTS,
-            principal=principal,
-        ),
+    job = _page_job(JobKind.PAGE_WORDS, source.container_id, doc_id, payload, principal)
+    return await enqueue(conn, replace(job, max_attempts=MAX_ATTEMPTS))
+
+
+def _page_job(
+    kind: JobKind, container_id: str, doc_id: UUID, payload: PagePdfPayload, principal: str
+) -> NewJob:
+    """About one page of a stored PDF: one of a kind at a time, at top priority."""
+    key = f"{kind.value}:{doc_id}:{payload.page}"
+    return NewJob(
+        kind=kind,
+        container_id=container_id,
+        doc_id=doc_id,
+        doc_key=key,
+        dedupe_key=key,
+        payload=payload.model_dump(mode="json"),
+        priority=PRIORITY_NOW,
+        principal=principal,
     )
 
 

@@ -20,8 +20,9 @@ from latent_gateway.api.ingest import accept_source
 from latent_gateway.api.jobs import FINAL, visible_job
 from latent_gateway.api.notes import accept_text
 from latent_gateway.auth import access
-from latent_gateway.console.adding.uploads import MAX_FILES, as_upload
+from latent_gateway.console.adding.uploads import MAX_FILES
 from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn, session_of
+from latent_gateway.console.frame.form_files import file_request
 from latent_gateway.console.frame.live import LiveFragment, live
 from latent_gateway.console.frame.rights import rights_of
 from latent_gateway.console.frame.routing import pages
@@ -124,7 +125,7 @@ async def _document(
     """Stored as a Markdown file, through the API's own functions, so that their limits and audit apply."""
     data = text.replace("\r\n", "\n").encode()
     name = f"{_file_name(title or text)}.md"
-    sent = as_upload(request, "text/markdown", len(data), _once(data))
+    sent = file_request(request, "text/markdown", len(data), _once(data))
     answer = await uploads.upload(
         container_id, sent, name, shared, session.principal, session.request_id
     )

@@ -221,7 +221,6 @@ GROUPS: Final = (
 )
 FIELDS: Final = {field.key: field for group in GROUPS for field in group.fields}
 EMBEDDER: Final = "embedder"
-_OF_EMBEDDER: Final = ("embedder_version", "dims")
 _PROBLEM: Final = re.compile(r"manifest(?:, line (?P<line>\d+))?: (?P<rest>.*)", re.DOTALL)
 _KEY: Final = re.compile(r"(?:unknown key ')?(?P<key>[a-z_]+(?:\.[A-Za-z0-9_@]+)*)[:']")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Form, Request, Response
@@ -10,11 +11,10 @@ from latent_core.wire.models import ModelList
 from latent_core.wire.operations import ModelTestAnswer, ModelTestBody
 from latent_gateway.api import models as models_api, operations as api
 from latent_gateway.auth import access
-from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn, session_of
-from latent_gateway.console.frame.live import LiveFragment, live
+from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn
 from latent_gateway.console.frame.routing import pages
-from latent_gateway.console.frame.view import done, draw
-from latent_gateway.console.operations.runs import RunKind, last_run, start_run
+from latent_gateway.console.frame.view import done
+from latent_gateway.console.operations.runs import RunKind, last_run, live_run, start_run
 from latent_gateway.console.operations.sections import operations_page
 from latent_gateway.context import Gateway, Shared
 
@@ -45,15 +45,7 @@ async def models_page(shared: Shared, session: SignedIn) -> Response:
 @router.get(f"{PAGE}/live")
 async def models_live(request: Request, shared: Shared, session: SignedIn) -> Response:
     """The test until its end."""
-    await _last(shared, session)
-
-    async def look() -> LiveFragment:
-        again = await session_of(request, shared)
-        shown = await _last(shared, again)
-        html = draw("operations/modeltest.html", session=again, **shown)
-        return LiveFragment(html, ended=not shown["open"])
-
-    return live(shared, session, look)
+    return await live_run(request, shared, session, "modeltest.html", partial(_last, shared))
 
 
 @router.post(PAGE)

@@ -9,10 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid4
 
+from fastapi import Request
+from fastapi.responses import StreamingResponse
+
 from latent_core.db import admin_runs
 from latent_core.db.admin_runs import AdminRun
 from latent_core.domain.errors import Conflict, Issue, IssueCode, LatentError, Unavailable
 from latent_core.runtime.tasks import ended
+from latent_gateway.console.frame.console_session import ConsoleSession, session_of
+from latent_gateway.console.frame.live import LiveFragment, live
+from latent_gateway.console.frame.view import draw
 from latent_gateway.context import Gateway
 
 logger = logging.getLogger(__name__)
@@ -28,6 +34,25 @@ class RunKind:
     name: str
     longest_seconds: float
     """Then a run without an end counts as lost."""
+
+
+Shown = Callable[[ConsoleSession], Awaitable[dict[str, Any]]]
+"""The template's values of the last run; ``open`` says whether it goes on."""
+
+
+async def live_run(
+    request: Request, shared: Gateway, session: ConsoleSession, template: str, shown: Shown
+) -> StreamingResponse:
+    """The last run after each change, until its end. Rights are checked every time."""
+    await shown(session)
+
+    async def look() -> LiveFragment:
+        again = await session_of(request, shared)
+        values = await shown(again)
+        html = draw(f"operations/{template}", session=again, **values)
+        return LiveFragment(html, ended=not values["open"])
+
+    return live(shared, session, look)
 
 
 async def last_run(shared: Gateway, principal: str, kind: RunKind) -> AdminRun | None:

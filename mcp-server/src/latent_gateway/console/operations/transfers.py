@@ -8,6 +8,7 @@ from fastapi import Form, Path, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from latent_core.db.transfer import archives
+from latent_core.domain.errors import TooLarge
 from latent_core.domain.job import ArchiveKind
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
@@ -17,10 +18,14 @@ from latent_gateway.api import transfers as api
 from latent_gateway.auth import access
 from latent_gateway.auth.quotas import check_capacity
 from latent_gateway.console.frame.console_session import ConsoleSession, SignedIn, session_of
+from latent_gateway.console.frame.form_files import (
+    chosen_files,
+    received_form,
+    request_of,
+)
 from latent_gateway.console.frame.live import LiveFragment, live
 from latent_gateway.console.frame.routing import pages
 from latent_gateway.console.frame.view import HEADERS, done, draw
-from latent_gateway.console.operations.archive_form import as_body, form_file
 from latent_gateway.console.operations.backups import archive_jobs
 from latent_gateway.console.operations.sections import operations_page
 from latent_gateway.context import Gateway, Shared
@@ -116,9 +121,12 @@ async def import_file(
     access.require(session.principal, Scope.ADMIN)
     limit = shared.settings.max_import_bytes
     await check_capacity(shared.stack.tmp, shared.settings.min_free_bytes, 0)
-    async with form_file(request, "file", shared.stack.tmp, limit) as file:
+    refusal = TooLarge(f"the file is over the limit of {limit} bytes (LLC_MAX_IMPORT_BYTES)")
+    tmp = shared.stack.tmp
+    async with received_form(request, tmp, limit, refusal, max_files=1) as form:
+        (file,) = chosen_files(form, "file")
         answer = await api.import_archive(
-            as_body(request, file),
+            request_of(request, file),
             file.filename or "",
             shared,
             session.principal,

@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from latent_core.wire.search import Hit
 
-SERVER: Final = "latent"
-"""The name under which ``latent connect`` enters the MCP server."""
 TOOL: Final = "containers_search"
 TOKEN: Final = "$LATENT_TOKEN"
 YEAR: Final = re.compile(r"\b(1[5-9]\d\d|20\d\d)\b")
