@@ -16,6 +16,7 @@ from latent_client import AsyncClient
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import Manifest
 from latent_core.wire.search import SearchRequest
+from latent_gateway.api.page_pdfs import MAX_WAIT_MS
 from tests.conftest import DIMS
 from tests.support.harness.installation import eventually
 
@@ -48,6 +49,7 @@ async def created(client: AsyncClient, container: str) -> None:
 async def request_page_pdf(
     http: httpx.AsyncClient, doc_id: UUID, page: int, **query: Any
 ) -> tuple[int, dict[str, Any]]:
+    query = {"wait_ms": MAX_WAIT_MS} | query  # a busy machine needs longer than the default
     answer = await http.get(f"/v1/documents/{doc_id}/pages/{page}/pdf", params=query)
     return answer.status_code, answer.json()
 
