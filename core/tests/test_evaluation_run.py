@@ -102,7 +102,8 @@ async def test_a_kept_run_names_the_kind_of_process_that_measured_it(
 ) -> None:
     scripted(monkeypatch, iter([90.0] * 100))
     result = await evaluation_of(None, save=True).run()
-    ((kept, _),) = result.runs
+    (measured,) = result.runs
+    kept = measured.run
     assert kept.process == "worker"
     assert "process" not in kept.model_dump()
     assert "process" not in KeptRun.model_json_schema(mode="serialization")["properties"]

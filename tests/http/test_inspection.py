@@ -209,17 +209,17 @@ async def test_in_lexical_mode_texts_of_similar_meaning_are_not_merged(
 
 
 async def test_another_threshold_is_applied_to_what_is_there(client: AsyncClient) -> None:
-    await client.create(manifest("strict", dedup=Dedup(semantic_threshold=1.0)))
-    await ingest(client, "strict", "tides.txt", TIDES.encode())
-    await ingest(client, "strict", "copy.txt", (TIDES + " Really.").encode())
-    await settled(client, "strict")
-    assert [c async for c in client.chunks("strict", duplicates=True)] == []
-    described = await client.describe("strict")
-    lenient = manifest("strict", dedup=Dedup(semantic_threshold=0.9))
+    await client.create(manifest("exact", dedup=Dedup(semantic_threshold=1.0)))
+    await ingest(client, "exact", "tides.txt", TIDES.encode())
+    await ingest(client, "exact", "copy.txt", (TIDES + " Really.").encode())
+    await settled(client, "exact")
+    assert [c async for c in client.chunks("exact", duplicates=True)] == []
+    described = await client.describe("exact")
+    lenient = manifest("exact", dedup=Dedup(semantic_threshold=0.9))
     await client.update(lenient, if_match=described.etag)
 
     async def judged() -> bool:
-        return len([c async for c in client.chunks("strict", duplicates=True)]) == 1
+        return len([c async for c in client.chunks("exact", duplicates=True)]) == 1
 
     await eventually(judged, what="the verdicts of the new threshold")
 
