@@ -87,9 +87,9 @@ from latent_gateway.console.entry import sign_in_link
 from latent_gateway.context import Gateway
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.manifest_sync import read_folder, sync_manifests
-from latent_gateway.mcp.guard import PATH, GatewayNames, McpGuard
-from latent_gateway.mcp.server import CONNECTOR_PATH, Surface
-from latent_gateway.mcp.tools import registry
+from latent_gateway.mcp import on_demand
+from latent_gateway.mcp.guard import CONNECTOR_PATH, PATH, GatewayNames, McpGuard
+from latent_gateway.mcp.on_demand import MakeSurface, SurfaceOnDemand, surface_of
 from latent_gateway.middleware.auth import AuthMiddleware
 from latent_gateway.middleware.call_counts import CallCountMiddleware
 from latent_gateway.middleware.requests import (
@@ -144,7 +144,7 @@ ROUTERS = (
     sign_in_links,
     audit,
     health,
-    registry,
+    on_demand,
 )
 SHUTDOWN_SECONDS = 10
 BACKLOG = 512
@@ -172,8 +172,8 @@ Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 """Something that runs in the same process on the same stack: a worker."""
 
 
-def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Surface) -> FastAPI:
-    """The HTTP application on an open stack, with ``surface`` at /mcp."""
+def create_app(settings: Settings, stack: Stack, *, surface: MakeSurface = surface_of) -> FastAPI:
+    """The HTTP application on an open stack, with the MCP server that ``surface`` makes."""
     tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
     limiter = SearchLimiter(settings.search_wait_seconds)
     calls = CallCounts(stack.db)
@@ -188,7 +188,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
         ModelWarmer(stack),
         calls,
     )
-    agents = surface(shared)
+    agents = SurfaceOnDemand(shared, surface)
     app = GatewayApi(
         title="Latent Containers",
         version="1",
@@ -225,7 +225,9 @@ def create_app(settings: Settings, stack: Stack, *, surface: type[Surface] = Sur
 
 
 @asynccontextmanager
-async def _lifespan(surface: Surface, calls: CallCounts, app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(
+    surface: SurfaceOnDemand, calls: CallCounts, app: FastAPI
+) -> AsyncIterator[None]:
     counting = asyncio.create_task(calls.keep_flushed(), name="call counts")
     try:
         async with surface.lifespan(app):

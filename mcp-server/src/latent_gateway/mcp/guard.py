@@ -21,6 +21,7 @@ from latent_core.settings import Settings
 from latent_gateway.envelope import error_answer
 
 PATH: Final = MCP_PATH
+CONNECTOR_PATH: Final = f"{PATH}/connector"
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::", ""})
 HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?")

@@ -1,16 +1,12 @@
-"""The tools by the names of the contract, and ``GET /mcp/tools`` for agents that speak plain HTTP."""
+"""The tools by the names of the contract, and which of them a principal may call."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Response
-
-from latent_core.domain.errors import NotFound
 from latent_core.settings import Settings
 from latent_core.wire.doctor import ToolList, ToolView
-from latent_gateway.context import Caller, RequestId, Shared
-from latent_gateway.envelope import json_answer
+from latent_gateway.auth.principal import Principal
 from latent_gateway.mcp.calls import may
 from latent_gateway.mcp.tools import (
     add,
@@ -68,30 +64,19 @@ def unlisted(settings: Settings) -> dict[str, Tool]:
     return CONTRACT_NAMES | replaced
 
 
-router = APIRouter(tags=["mcp"])
-
-
-@router.get("/mcp/tools", response_model=ToolList)
-async def tools(shared: Shared, caller: Caller, request_id: RequestId) -> Response:
-    """The tools that this token may call."""
-    by_name = {tool.name: tool for tool in tools_of(shared.settings)}
-    by_name |= unlisted(shared.settings)
-    listed = [
-        ToolView(
-            name=name,
-            mcp_name=tool.wire_name,
-            title=tool.title,
-            description=tool.description,
-            input_schema=schema_of(tool.arguments),
-        )
-        for name, tool in by_name.items()
-        if may(caller, tool)
-    ]
-    return json_answer(ToolList(tools=listed), request_id)
-
-
-@router.api_route("/mcp/", methods=["GET", "POST", "DELETE"], include_in_schema=False)
-@router.api_route("/mcp/connector/", methods=["GET", "POST", "DELETE"], include_in_schema=False)
-async def with_a_slash() -> Response:
-    """No redirect: behind a proxy it would lead to an address that only the proxy knows."""
-    raise NotFound("the MCP addresses are /mcp and /mcp/connector, without a slash at the end")
+def listed(settings: Settings, caller: Principal) -> ToolList:
+    """The tools that a principal may call."""
+    by_name = {tool.name: tool for tool in tools_of(settings)} | unlisted(settings)
+    return ToolList(
+        tools=[
+            ToolView(
+                name=name,
+                mcp_name=tool.wire_name,
+                title=tool.title,
+                description=tool.description,
+                input_schema=schema_of(tool.arguments),
+            )
+            for name, tool in by_name.items()
+            if may(caller, tool)
+        ]
+    )
