@@ -192,7 +192,8 @@ async def test_a_model_that_becomes_another_one_is_named_mixes_nothing_and_a_ref
         code, _, err = await installation.cli(*command.split()[1:], "--wait")
         assert code == 0, err
         mended = await client.search(semantic)
-        assert ([hit.title for hit in mended.hits], mended.issues) == (["keel"], [])
+        # The waiting job may have tried again by now, and its note is then found, too.
+        assert (mended.hits[0].title, mended.issues) == ("keel", [])
         async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
             await conn.execute("UPDATE jobs SET run_at = now() WHERE state = 'queued'")
         await client.wait([late.job_id])

@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from markdown_it import MarkdownIt
 
 from latent_core.domain.chunk import BlockType
 from latent_workers.parse.parsed import ParsedDocument
 from latent_workers.parse.text import markdown
 from latent_workers.parse.text.decode import decode
-from latent_workers.parse.text.front_matter import indexed_fields
+from latent_workers.parse.text.front_matter import front_matter, indexed_fields
 from latent_workers.parse.text.lines import Lines
 from latent_workers.parse.text.markdown import reader
 
@@ -69,7 +69,8 @@ def kinds(text: str) -> list[tuple[str, str]]:
 
 @settings(max_examples=200)
 @given(DOCUMENTS)
-def test_blocks_are_in_order_exact_and_hold_every_line_that_is_not_blank(text: str) -> None:
+@example("---\n---\n# One")
+def test_blocks_are_in_order_exact_and_hold_every_filled_line_below_the_front_matter(text: str) -> None:
     parsed = parse(text)
     lines = Lines(parsed.text)
     covered: list[int] = []
@@ -83,7 +84,9 @@ def test_blocks_are_in_order_exact_and_hold_every_line_that_is_not_blank(text: s
         )
         covered += range(block.line_start, block.line_end + 1)
     assert covered == sorted(set(covered))
-    assert {n for n, filled in enumerate(lines.filled(), start=1) if filled} <= set(covered)
+    of_meta = set(range(1, front_matter(parsed.text, lines).lines + 1))
+    filled = {n for n, has_text in enumerate(lines.filled(), start=1) if has_text}
+    assert filled - of_meta <= set(covered)
 
 
 def signature(parser: MarkdownIt, text: str) -> list[tuple[str, Any]]:
