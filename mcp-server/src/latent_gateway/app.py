@@ -80,10 +80,10 @@ from latent_gateway.api import (
 from latent_gateway.api.ask import routes as ask
 from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.sign_in_codes import local_host
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
-from latent_gateway.console import site
-from latent_gateway.console.entry import sign_in_link
+from latent_gateway.console.on_demand import ConsoleOnDemand
 from latent_gateway.context import Gateway
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.manifest_sync import read_folder, sync_manifests
@@ -199,7 +199,7 @@ def create_app(settings: Settings, stack: Stack, *, surface: MakeSurface = surfa
     for module in ROUTERS:
         app.include_router(module.router, dependencies=[KNOWN_ONLY])
     agents.install(app)
-    site.install(app)
+    ConsoleOnDemand(app).install()
     envelope.install(app, stack.capacity.heard)
     requests = RequestMetrics(stack.metrics)
     routes = chain.from_iterable(module.router.routes for module in ROUTERS)
@@ -365,7 +365,7 @@ async def _answer(
 
 def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> StartedGateway:
     shared: Gateway = app.state.gateway
-    local = sign_in_link.local_host(settings.bind)
+    local = local_host(settings.bind)
     link = None
     if local is not None:
         link = partial(shared.sign_in_codes.link, f"http://{_in_url(local)}:{port}")

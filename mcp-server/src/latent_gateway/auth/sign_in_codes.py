@@ -26,6 +26,7 @@ MAX_CODES: Final = 8
 CODE_BYTES: Final = 32
 FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 """Headers of proxies: the browser of a forwarded request may be on another machine."""
+WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class SignInCodes:
@@ -90,3 +91,9 @@ def is_loopback(address: str) -> bool:
         return False
     mapped = parsed.ipv4_mapped if isinstance(parsed, IPv6Address) else None
     return (mapped or parsed).is_loopback
+
+
+def local_host(bind: str) -> str | None:
+    """The loopback address at which a gateway bound to ``bind`` can be reached, if there is one."""
+    host = WILDCARDS.get(bind, bind)
+    return host if is_loopback(host) or host == "localhost" else None

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Form, Query, Request, Response
 
 from latent_core.domain.errors import Unauthorized
-from latent_gateway.auth.sign_in_codes import LINK, check_local, is_loopback
+from latent_gateway.auth.sign_in_codes import LINK, check_local
 from latent_gateway.console.entry.sign_in import signed_in
 from latent_gateway.console.frame.console_session import signed_owner
 from latent_gateway.console.frame.routing import public_pages
@@ -22,15 +22,6 @@ LINK_HEADERS: Final = {
     "Referrer-Policy": "strict-origin",
     "X-Robots-Tag": "noindex",
 }
-
-WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-
-
-def local_host(bind: str) -> str | None:
-    """The loopback address at which a gateway bound to ``bind`` can be reached, if there is one."""
-    host = WILDCARDS.get(bind, bind)
-    return host if is_loopback(host) or host == "localhost" else None
-
 
 Code = Annotated[str, Query(max_length=MAX_CODE_CHARS)]
 SentCode = Annotated[str, Form(max_length=MAX_CODE_CHARS)]
