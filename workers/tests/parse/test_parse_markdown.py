@@ -70,7 +70,9 @@ def kinds(text: str) -> list[tuple[str, str]]:
 @settings(max_examples=200)
 @given(DOCUMENTS)
 @example("---\n---\n# One")
-def test_blocks_are_in_order_exact_and_hold_every_filled_line_below_the_front_matter(text: str) -> None:
+def test_blocks_are_in_order_exact_and_hold_every_filled_line_below_the_front_matter(
+    text: str,
+) -> None:
     parsed = parse(text)
     lines = Lines(parsed.text)
     covered: list[int] = []
