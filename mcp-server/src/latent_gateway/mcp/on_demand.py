@@ -64,7 +64,7 @@ class SurfaceOnDemand:
     def __init__(self, shared: Gateway, make: MakeSurface = surface_of) -> None:
         self._shared = shared
         self._make = make
-        self._wanted, self._closing = asyncio.Event(), asyncio.Event()
+        self._requested, self._closing = asyncio.Event(), asyncio.Event()
         self._surface: asyncio.Future[Surface] | None = None
 
     def install(self, app: FastAPI) -> None:
@@ -84,14 +84,14 @@ class SurfaceOnDemand:
             yield
         finally:
             self._closing.set()
-            self._wanted.set()
+            self._requested.set()
             await asyncio.gather(running, return_exceptions=True)  # requests have got the error
 
     async def endpoint(self, path: str) -> ASGIApp:
         """``Unavailable`` if the server is not ready in time."""
         if self._surface is None or self._closing.is_set():
             raise Unavailable("the MCP server runs only while the gateway does")
-        self._wanted.set()
+        self._requested.set()
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 surface = await asyncio.shield(self._surface)
@@ -102,7 +102,7 @@ class SurfaceOnDemand:
         return surface.endpoints[path]
 
     async def _run(self, app: FastAPI, ready: asyncio.Future[Surface]) -> None:
-        await self._wanted.wait()
+        await self._requested.wait()
         if self._closing.is_set():
             ready.cancel()
             return
