@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-console test-all test-servers fuzz check fix up migrate revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-console test-all test-servers fuzz check fix up migrate regression revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -56,6 +56,10 @@ test-servers: setup  ## the end-to-end tests with a gateway and a worker on serv
 	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests \
 		core/tests/vectors/test_vectors_qdrant.py core/tests/vectors/test_qdrant_stand_in.py \
 		core/tests/blobs/test_blobs_s3.py core/tests/db/test_poolers.py
+
+# BASE=revision; processor time of start, ingest and search in turns with it, and an error if one is worse beyond noise.
+regression: setup  ## this version against the commit before it (3 minutes)
+	$(BIN)/python -m benchmarks.regression --base $(or $(BASE),HEAD~1)
 
 # OUT=folder; looks at every page in light, dark and at 390 pixels, and fails on what axe-core finds serious.
 screenshots: setup  ## pictures of every page of the console
