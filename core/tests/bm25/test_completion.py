@@ -152,3 +152,15 @@ async def test_completions_cover_several_containers_and_know_whole_words(
     assert (set(found.terms["harb*"]), found.is_word) == ({"harbour", "harbing"}, False)
     assert (await completed(database, [one], "harbours")).is_word
     assert not (await completed(database, [one], "harbi")).terms
+
+
+@pytest.mark.parametrize("query", ["vitamin c", "the c", "part 3"])
+def test_a_letter_after_other_words_stands_for_itself(query: str) -> None:
+    assert OpenWord.of(query) is None
+
+
+@pytest.mark.parametrize(("query", "text"), [("c", "c"), ("vitamin ce", "ce"), ("検索 索", "索")])
+def test_other_last_words_are_still_open(query: str, text: str) -> None:
+    word = OpenWord.of(query)
+    assert word is not None
+    assert word.text == text

@@ -89,10 +89,14 @@ class OpenWord:
 
     @classmethod
     def of(cls, query: str) -> OpenWord | None:
-        """None if the query does not end with a word: the last one is then complete."""
-        last = next(reversed(list(segment.TOKEN.finditer(query))), None)
-        ends = last is not None and last.end() == len(query)
-        return cls(last.group(), last.start()) if last is not None and ends else None
+        """None if the query does not end with a word: the last one is then complete. A letter after other words stands
+        for itself, since nearly every text has a word that begins with it."""
+        tokens = list(segment.TOKEN.finditer(query))
+        if not tokens or tokens[-1].end() < len(query):
+            return None
+        last = tokens[-1]
+        is_letter = len(last.group()) == 1 and last.group().isascii() and len(tokens) > 1
+        return None if is_letter else cls(last.group(), last.start())
 
     @property
     def beginnings(self) -> list[segment.Form]:
