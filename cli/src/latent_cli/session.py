@@ -6,6 +6,7 @@ import asyncio
 import difflib
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
 
 from latent_cli.output import RetryNotes
 from latent_client.searches import SearchClient
@@ -26,13 +27,20 @@ UNUSED: Final = ("h2",)
 """Packages that the HTTP client imports if they are installed, for protocols that this one does not speak."""
 
 
-def ask(work: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """The result of ``work``, called with a client of the configured gateway."""
+def ask(work: Callable[[AsyncClient], Awaitable[T]], *, endless: bool = False) -> T:
+    """The result of ``work``, called with a client of the configured gateway. The jobs of one command are one group,
+    unless it is ``endless``."""
     from latent_client import AsyncClient
+
+    batch = None if endless else uuid4().hex
 
     def opened(settings: Settings, token: str | None) -> AsyncClient:
         return AsyncClient(
-            settings.gateway_url, token, on_retry=RetryNotes(), data_dir=settings.data_dir
+            settings.gateway_url,
+            token,
+            on_retry=RetryNotes(),
+            batch=batch,
+            data_dir=settings.data_dir,
         )
 
     return ask_by(opened, work)

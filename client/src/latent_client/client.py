@@ -106,10 +106,13 @@ class AsyncClient(
         *,
         timeout_seconds: float = 60.0,
         on_retry: OnRetry | None = None,
+        batch: str | None = None,
         data_dir: Path | None = None,
     ) -> None:
         """As of every client; ``data_dir`` holds the list of synced folders, default ``LLC_DATA_DIR``."""
-        super().__init__(url, token, timeout_seconds=timeout_seconds, on_retry=on_retry)
+        super().__init__(
+            url, token, timeout_seconds=timeout_seconds, on_retry=on_retry, batch=batch
+        )
         self._data_dir = data_dir
 
     @property

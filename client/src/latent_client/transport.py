@@ -71,13 +71,20 @@ class Transport:
     """A connection pool to one gateway. Its owner closes it. ``on_retry`` is called before a call is sent again."""
 
     def __init__(
-        self, url: str, token: str | None, timeout_seconds: float, on_retry: OnRetry | None = None
+        self,
+        url: str,
+        token: str | None,
+        timeout_seconds: float,
+        on_retry: OnRetry | None = None,
+        batch: str | None = None,
     ) -> None:
         self.url = _checked(url)
         self._retry_seconds = timeout_seconds
         self._on_retry = on_retry
         self._answered = False
         headers = {"User-Agent": f"latent-client/{__version__}"}
+        if batch is not None:
+            headers["X-Batch-Id"] = batch
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if is_loopback(self.url.host):
@@ -281,10 +288,12 @@ class GatewayClient(ClientCalls):
         *,
         timeout_seconds: float = 60.0,
         on_retry: OnRetry | None = None,
+        batch: str | None = None,
     ) -> None:
         """``on_retry`` is called before a call is sent again: calls that may be repeated are, while the gateway is
-        not available, for at most ``timeout_seconds``."""
-        self._transport = Transport(url, token, timeout_seconds, on_retry)
+        not available, for at most ``timeout_seconds``. ``batch``: 1 to 64 of ``A-Za-z0-9._-``; the jobs of all calls
+        are then shown as one group."""
+        self._transport = Transport(url, token, timeout_seconds, on_retry, batch)
 
     @property
     def url(self) -> str:

@@ -18,6 +18,7 @@ from playwright.async_api import Browser, Dialog, Locator, Page, Request, expect
 
 from latent_core.domain.errors import NotFound
 from latent_core.domain.ids import document_id
+from latent_core.domain.job import JobKind
 from latent_core.domain.manifest.model import Manifest
 from tests.conftest import DIMS
 from tests.support.harness.browser import (
@@ -141,6 +142,10 @@ async def test_fifty_files_of_a_dropped_folder_are_added_with_their_paths(
     assert {"file:///log book/1888/winter/day 0.md", "file:///log book/1887/day 1.md"} <= found
     await desk.press(shown.get_by_role("button", name="Close"))
     await expect(desk.page.get_by_role("article")).to_have_count(0)
+    async with installation.client() as client:
+        group = await anext(client.job_groups(container_id=BOX))
+        kinds = [job.kind async for job in client.jobs(group_id=group.group_id)]
+    assert kinds.count(JobKind.INGEST) == 50
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,7 +11,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from latent_client import AsyncClient
-from latent_core.domain.job import JobState
+from latent_core.domain.job import JobKind, JobState
 from latent_core.domain.manifest.model import Manifest
 from latent_core.domain.token import Scope
 from tests.conftest import DIMS
@@ -92,6 +93,18 @@ async def test_a_batch_is_one_line_and_its_failed_job_is_tried_again(
     ]
     history = [event.event async for event in client.events(failed.job_id)]
     assert "requeued" in history
+
+
+async def test_the_files_of_one_command_are_one_group(
+    installation: Installation, client: AsyncClient, contents: None, tmp_path: Path
+) -> None:
+    for name in ("north", "south"):
+        (tmp_path / f"{name}.md").write_text(f"The {name} cliff.", "utf-8")
+    code, _, err = await installation.cli("ingest", str(tmp_path), "-c", "light", "--wait")
+    assert code == 0, err
+    group = await anext(client.job_groups(container_id="light"))
+    kinds = [job.kind async for job in client.jobs(group_id=group.group_id)]
+    assert kinds.count(JobKind.INGEST) == 2
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -241,7 +241,7 @@ def _watch(
             raise Invalid("--watch syncs one folder; give exactly one folder")
     with IngestBars() as bars:
         watching = WatchOutput(answers(), bars, as_json=as_json)
-        ask(lambda client: watching.run(client, watched))
+        ask(lambda client: watching.run(client, watched), endless=True)
 
 
 def _meta_of(pairs: Sequence[str], file: Path | None) -> dict[str, Any]:

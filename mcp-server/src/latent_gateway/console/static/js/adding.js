@@ -62,6 +62,7 @@ let active = 0;
 
 class Batch {
   constructor() {
+    this.id = [...crypto.getRandomValues(new Uint8Array(16))].join("-"); // its jobs are one group
     Object.assign(this, { left: [], running: 0, failed: [], open: new Map(), documents: 0, marks: [] });
     this.box = root.querySelector("template").content.firstElementChild.cloneNode(true);
     this.box.addEventListener("click", (event) => this[event.target.dataset.do]?.());
@@ -206,7 +207,7 @@ async function send(batch, item) {
     if (batch.stopped) throw new Failure(STOPPED);
     try {
       const piece = await readable(file.slice(at, at + PIECE));
-      const headers = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": at };
+      const headers = { "Content-Type": "application/offset+octet-stream", "Upload-Offset": at, "X-Batch-Id": batch.id };
       if (!place) Object.assign(headers, begins);
       const progress = (loaded) => {
         item.sent = Math.min(file.size, at + loaded);
