@@ -131,10 +131,10 @@ async def _write(client: AsyncClient, notes: LiveNotes, operations: int) -> None
     random = np.random.default_rng(SEED)
     writer = corpus.PassageWriter(SEED)
     busy: set[str] = set()
-    turns = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
     running_now: set[asyncio.Task[None]] = set()
     for number in range(operations):
-        await turns.acquire()
+        await slots.acquire()
         free = [name for name in notes.documents if name not in busy]
         kind = (
             "new"
@@ -148,7 +148,7 @@ async def _write(client: AsyncClient, notes: LiveNotes, operations: int) -> None
 
         def end(_: asyncio.Task[None], name: str = name) -> None:
             busy.discard(name)
-            turns.release()
+            slots.release()
 
         task.add_done_callback(end)
         ended = {one for one in running_now if one.done()}
@@ -172,10 +172,10 @@ async def _swap(client: AsyncClient, notes: LiveNotes, name: str, text: str, num
 
 
 async def _copy(client: AsyncClient, notes: LiveNotes) -> None:
-    turns = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(AT_ONCE)
 
     async def put(name: str, text: str) -> None:
-        async with turns:
+        async with slots:
             await client.add(CONTAINER, text=text, name=name, wait_seconds=WAIT_SECONDS)
 
     await asyncio.gather(*(put(name, text) for name, text in notes.texts.items()))
@@ -184,7 +184,7 @@ async def _copy(client: AsyncClient, notes: LiveNotes) -> None:
 def _searched(
     used: BenchmarkInstallation, fresh: BenchmarkInstallation, texts: list[str]
 ) -> tuple[Spread, Spread]:
-    """The same new queries in turns, hybrid."""
+    """The same new queries, asked alternately, hybrid."""
     askers = [Asker(one.url, one.token) for one in (used, fresh)]
     times: tuple[list[float], list[float]] = ([], [])
     for query in corpus.queries(texts, QUERIES, seed=SEED):
