@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from psycopg.errors import UniqueViolation
 
@@ -14,7 +16,7 @@ from latent_core.domain.errors import (
     Unavailable,
 )
 from latent_core.domain.job import JobKind, JobState
-from latent_core.queue import admin
+from latent_core.queue import admin, reaper
 from latent_core.queue.reaper import forget
 from latent_core.queue.requeue import retry_or_fail
 from tests.support.queue import (
@@ -145,6 +147,27 @@ async def test_old_finished_jobs_are_forgotten_with_their_events(database: Datab
     (left,) = await sql(database, "SELECT array_agg(id ORDER BY id) AS ids FROM jobs")
     assert left["ids"] == [recent, failed, running]
     assert await history(database, old) == []
+
+
+async def test_of_many_finished_jobs_the_newest_and_those_of_an_hour_are_kept(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(reaper.KEPT, JobState.DONE, reaper.KeptJobs(timedelta(hours=24), 2))
+    ids = await put(database, *(job() for _ in range(5)))
+    for _ in ids:
+        await finished(database, await must_take(database))
+    for hours, one in zip((5, 4, 3, 2), ids, strict=False):
+        await sql(
+            database,
+            "UPDATE jobs SET finished_at = now() - make_interval(hours => %(hours)s) WHERE id = %(id)s",
+            hours=hours,
+            id=one,
+        )
+    await forget(database)
+    (left,) = await sql(database, "SELECT array_agg(id ORDER BY id) AS ids FROM jobs")
+    assert left["ids"] == ids[2:]
+    await sql(database, "UPDATE jobs SET finished_at = now() - interval '1 minute'")
+    assert await forget(database) == 0
 
 
 async def test_the_database_itself_refuses_two_running_jobs_of_one_key(database: Database) -> None:

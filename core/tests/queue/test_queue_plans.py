@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from psycopg.types.json import Jsonb
 from latent_core.db.connection import Connection, Database
 from latent_core.domain.job import JobKind, JobState
 from latent_core.queue import admin, claim, context, enqueue, finish, lease, reaper, requeue
-from latent_core.queue.reaper import KEPT
 
 # 50,000 done, 5,000 queued in 50 containers (a tenth delayed, some waiting), 20 running, 4 of them expired.
 FILL = """
@@ -30,6 +30,7 @@ FROM (SELECT n, CASE WHEN n <= 50000 THEN 'done' WHEN n <= 55000 THEN 'queued' E
       FROM generate_series(1, 55020) n) g
 """
 HELD = {"id": 55016, "claim_id": 16}
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "claim": (
         claim.CLAIM,
@@ -68,10 +69,15 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
         {"container_ids": ["c1", "c2"], "states": sorted(JobState), "before": 2**62, "limit": 20},
         150,
     ),
+    "kept since": (
+        reaper.KEPT_SINCE,
+        {"state": "done", "age": timedelta(days=1), "count": 20, "at_least": timedelta(hours=1)},
+        50,
+    ),
     "views": (admin.VIEWS, {"ids": [1, 50001, 55016]}, 10),
     "forget": (
         reaper.FORGET,
-        {"state": "done", "kept": KEPT[JobState.DONE], "limit": 10},
+        {"state": "done", "moment": LONG_AGO, "limit": 10},
         50,
     ),
 }  # fmt: skip

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
-from latent_core.db.connection import Connection, Database
+from latent_core.db.connection import Connection, Database, only_row
 from latent_core.domain.errors import Issue, IssueCode, TimedOut
 from latent_core.domain.ids import JobId
 from latent_core.domain.job import JobState
@@ -156,18 +156,39 @@ async def _take(conn: Connection, job: ExpiredClaim) -> None:
     await requeue_later(conn, RESCUE, job, delay_seconds=delay, cause=stored(VANISHED))
 
 
+@dataclass(frozen=True, slots=True)
+class KeptJobs:
+    """How long ended jobs are kept, and how many of those that ended more than ``KEPT_AT_LEAST`` ago."""
+
+    age: timedelta
+    count: int = 1 << 62
+
+
+KEPT_AT_LEAST: Final = timedelta(hours=1)
 KEPT: Final = {
-    JobState.DONE: timedelta(hours=24),
-    JobState.CANCELLED: timedelta(hours=24),
-    JobState.FAILED: timedelta(days=30),
+    # Many small writes make several jobs each: with those of a whole day they would outgrow the texts.
+    JobState.DONE: KeptJobs(timedelta(hours=24), 10_000),
+    JobState.CANCELLED: KeptJobs(timedelta(hours=24), 10_000),
+    JobState.FAILED: KeptJobs(timedelta(days=30)),
 }
 JOBS_PER_BATCH: Final = 1000
+
+# Without so many jobs the inner query has no row, and ``greatest`` ignores NULL.
+KEPT_SINCE: Final = """
+SELECT greatest(
+    now() - %(age)s::interval,
+    (SELECT least(finished_at, now() - %(at_least)s::interval)
+     FROM jobs
+     WHERE state = %(state)s AND state IN ('done', 'failed', 'cancelled')
+     ORDER BY finished_at DESC
+     OFFSET %(count)s LIMIT 1)
+) AS moment
+"""
 
 FORGET: Final = """
 WITH old AS MATERIALIZED (
     SELECT id FROM jobs
-    WHERE state = %(state)s AND state IN ('done', 'failed', 'cancelled')
-      AND finished_at < now() - %(kept)s::interval
+    WHERE state = %(state)s AND state IN ('done', 'failed', 'cancelled') AND finished_at < %(moment)s
     ORDER BY finished_at
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
@@ -202,7 +223,8 @@ async def forget(db: Database) -> int:
     jobs."""
     total = 0
     for state, kept in KEPT.items():
-        while gone := await _forget_batch(db, state, kept):
+        moment = await _kept_since(db, state, kept)
+        while gone := await _forget_batch(db, state, moment):
             total += gone
             if gone < JOBS_PER_BATCH:
                 break
@@ -211,10 +233,17 @@ async def forget(db: Database) -> int:
     return total
 
 
-async def _forget_batch(db: Database, state: JobState, kept: timedelta) -> int:
+async def _kept_since(db: Database, state: JobState, kept: KeptJobs) -> datetime:
+    values = {"state": state, "age": kept.age, "count": kept.count, "at_least": KEPT_AT_LEAST}
+    async with db.reading() as conn:
+        moment: datetime = (await only_row(await conn.execute(KEPT_SINCE, values)))["moment"]
+    return moment
+
+
+async def _forget_batch(db: Database, state: JobState, moment: datetime) -> int:
     async with db.transaction() as conn:
-        cursor = await conn.execute(FORGET, {"state": state, "kept": kept, "limit": JOBS_PER_BATCH})
-        return cursor.rowcount
+        values = {"state": state, "moment": moment, "limit": JOBS_PER_BATCH}
+        return (await conn.execute(FORGET, values)).rowcount
 
 
 async def forget_container(conn: Connection, container_id: str) -> int:
