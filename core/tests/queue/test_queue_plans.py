@@ -71,7 +71,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     ),
     "kept since": (
         reaper.KEPT_SINCE,
-        {"state": "done", "age": timedelta(days=1), "count": 20, "at_least": timedelta(hours=1)},
+        {"state": "done", "age": timedelta(days=1), "count": 20, "shortest": timedelta(hours=1)},
         50,
     ),
     "views": (admin.VIEWS, {"ids": [1, 50001, 55016]}, 10),

@@ -158,13 +158,13 @@ async def _take(conn: Connection, job: ExpiredClaim) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeptJobs:
-    """How long ended jobs are kept, and how many of those that ended more than ``KEPT_AT_LEAST`` ago."""
+    """How long ended jobs are kept, and how many of those that ended more than ``SHORTEST_KEPT`` ago."""
 
     age: timedelta
     count: int = 1 << 62
 
 
-KEPT_AT_LEAST: Final = timedelta(hours=1)
+SHORTEST_KEPT: Final = timedelta(hours=1)
 KEPT: Final = {
     # Many small writes make several jobs each: with those of a whole day they would outgrow the texts.
     JobState.DONE: KeptJobs(timedelta(hours=24), 10_000),
@@ -177,7 +177,7 @@ JOBS_PER_BATCH: Final = 1000
 KEPT_SINCE: Final = """
 SELECT greatest(
     now() - %(age)s::interval,
-    (SELECT least(finished_at, now() - %(at_least)s::interval)
+    (SELECT least(finished_at, now() - %(shortest)s::interval)
      FROM jobs
      WHERE state = %(state)s AND state IN ('done', 'failed', 'cancelled')
      ORDER BY finished_at DESC
@@ -234,7 +234,7 @@ async def forget(db: Database) -> int:
 
 
 async def _kept_since(db: Database, state: JobState, kept: KeptJobs) -> datetime:
-    values = {"state": state, "age": kept.age, "count": kept.count, "at_least": KEPT_AT_LEAST}
+    values = {"state": state, "age": kept.age, "count": kept.count, "shortest": SHORTEST_KEPT}
     async with db.reading() as conn:
         moment: datetime = (await only_row(await conn.execute(KEPT_SINCE, values)))["moment"]
     return moment
