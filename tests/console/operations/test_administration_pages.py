@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Locator, expect
@@ -150,6 +152,29 @@ async def test_the_doctor_runs_in_the_background_and_its_report_is_shown(
         await expect(main).to_contain_text("everything agrees")
         await expect(main).to_contain_text("light")
         await checked(desk)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_the_doctor_finds_is_repaired_after_a_confirmation(
+    way: Way, browser: Browser, installation: Installation, contents: None
+) -> None:
+    async with await psycopg.AsyncConnection.connect(installation.dsn) as conn:
+        for table in ("unmerged_postings", "postings"):
+            await conn.execute(f"DELETE FROM {table} WHERE container_id = 'light'")  # type: ignore[arg-type]
+    async with signed_in(browser, installation.url, installation.token, way) as desk:
+        await desk.go("/console/operations/doctor")
+        await desk.choose(desk.page.get_by_label("Compare", exact=True), "light")
+        await desk.press(desk.page.get_by_role("button", name="Compare"))
+        main = desk.page.get_by_role("main")
+        await expect(main).to_contain_text("repair: rebuild")
+        await checked(desk)
+        await desk.press(main.get_by_text(re.compile("^Repair [0-9]+ difference")))
+        await desk.press(main.get_by_role("button", name="Repair now"))
+        await expect(main.get_by_role("region", name="Repairs")).to_contain_text("rebuild")
+        await checked(desk)
+        await desk.choose(desk.page.get_by_label("Compare", exact=True), "light")
+        await desk.press(desk.page.get_by_role("button", name="Compare"))
+        await expect(main).to_contain_text("everything agrees")
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -41,8 +41,10 @@ SETTINGS: Mapping[str, str] = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
-    "min_wal_size": "64MB",
-    "max_wal_size": "512MB",
+    # Many small notes write more WAL than texts: it may not outgrow them.
+    "min_wal_size": "32MB",
+    "max_wal_size": "128MB",
+    "wal_compression": "on",
     "checkpoint_timeout": "10min",
     "autovacuum_naptime": "30s",
     "autovacuum_max_workers": "2",
