@@ -53,6 +53,9 @@ async def test_four_steps_lead_from_nothing_to_a_found_file_and_the_way_to_conne
         assert await desk.overflow() == 0
         await page.locator("#files").set_input_files(note)
         await expect(page.get_by_text("1 chunk, searchable now")).to_be_visible()
+        step = page.locator("[aria-labelledby=step-2]")
+        mark = await step.evaluate("step => getComputedStyle(step, '::before').content")
+        assert mark == '"✓"'
         connect = page.get_by_role("listitem").filter(has=page.get_by_text("Connect an agent"))
         await expect(connect).to_contain_text(f"--container keeper-s-log-{way.value}")
         await desk.fill(page.get_by_role("searchbox"), "horn")
