@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-console test-all test-servers fuzz check fix up migrate regression revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-console test-all test-servers fuzz check fix up migrate regression compare revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -56,6 +56,11 @@ test-servers: setup  ## the end-to-end tests with a gateway and a worker on serv
 	$(BIN)/python -m scripts.servers --postgres $(or $(POSTGRES),18) -- $(BIN)/pytest -q tests \
 		core/tests/vectors/test_vectors_qdrant.py core/tests/vectors/test_qdrant_stand_in.py \
 		core/tests/blobs/test_blobs_s3.py core/tests/db/test_poolers.py
+
+# CHUNKS="10000 100000", PEERS="bm25s lancedb sqlite chroma"; makes their environments below build/compare (1 GB).
+compare: setup  ## other libraries beside ours, in one run; writes docs/comparison.md
+	$(BIN)/python -m benchmarks.compare.run --page docs/comparison.md \
+		$(if $(CHUNKS),--chunks $(CHUNKS),) $(if $(PEERS),--peers $(PEERS),)
 
 # BASE=revision; processor time of start, ingest and search in turns with it, and an error if one is worse beyond noise.
 regression: setup  ## this version against the commit before it (3 minutes)

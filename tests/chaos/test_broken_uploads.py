@@ -124,6 +124,10 @@ async def _finish(installation: Installation, file_ref: str, start: int) -> None
     path = f"{installation.url}/v1/containers/{BOX}/resumable-uploads/{file_ref}"
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
         answer = await http.patch(path, content=DATA[start:], headers=headers)
+        if answer.status_code == 409:  # more of what came before the cut was stored meanwhile
+            start = answer.json()["issues"][0]["details"]["received"]
+            headers["Upload-Offset"] = str(start)
+            answer = await http.patch(path, content=DATA[start:], headers=headers)
     assert answer.status_code == 204, answer.text
 
 

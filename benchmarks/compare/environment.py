@@ -1,0 +1,110 @@
+"""The environment of a peer, made on demand below ``build/``, and the peer as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+import psutil
+
+from benchmarks.installation import MEGABYTE
+from latent_core.domain.errors import TimedOut, Unavailable
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parent.parent
+ENVIRONMENTS: Final = ROOT / "build" / "compare"
+INSTALL_SECONDS: Final = 900.0
+ANSWER_SECONDS: Final = 900.0
+"""For the slowest request, which is an ingest."""
+LINE_BYTES: Final = 1 << 20
+
+
+async def interpreter_of(peer: str) -> Path:
+    """The Python of a peer, with the pinned packages of ``requirements/``; ``Unavailable`` with the reason."""
+    requirements = HERE / "requirements" / f"{peer}.txt"
+    if not requirements.exists():
+        return Path(sys.executable)
+    folder = ENVIRONMENTS / peer
+    python, stamp = folder / "bin" / "python", folder / "installed.txt"
+    wanted = requirements.read_text("utf-8")
+    if stamp.exists() and stamp.read_text("utf-8") == wanted:
+        return python
+    await _run(sys.executable, "-m", "venv", "--clear", str(folder))
+    await _run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(requirements))
+    stamp.write_text(wanted, "utf-8")
+    return python
+
+
+async def _run(*command: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(INSTALL_SECONDS):
+            _, err = await process.communicate()
+    except TimeoutError as exc:
+        process.kill()
+        raise TimedOut(f"{command[-1]} was not installed within {INSTALL_SECONDS:g} s") from exc
+    if process.returncode:
+        lines = err.decode(errors="replace").strip().splitlines() or ["no reason was given"]
+        raise Unavailable(f"it cannot be installed: {lines[-1]}")
+
+
+class PeerProcess:
+    """A peer in a process of its own. Asked one request at a time."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self._process = process
+
+    @classmethod
+    async def start(cls, name: str, folder: Path, model: Path, tokenizer: Path) -> Self:
+        await asyncio.to_thread(folder.mkdir, parents=True)
+        python = await interpreter_of(name)
+        with (folder.parent / f"{name}.log").open("wb") as log:
+            process = await asyncio.create_subprocess_exec(
+                str(python),
+                *("-m", "benchmarks.compare.peers.server", name),
+                *(str(folder), str(model), str(tokenizer)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=LINE_BYTES,
+                cwd=ROOT,
+                env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "HOME": str(folder.parent)},
+            )
+        return cls(name, process, folder)
+
+    async def ask(self, **request: Any) -> dict[str, Any]:
+        """``Unavailable`` if the peer fails, ``TimedOut`` if it does not answer."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the peer has no pipes")
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                line = await self._process.stdout.readline()
+        except TimeoutError as exc:
+            raise TimedOut(f"no answer within {ANSWER_SECONDS:g} s") from exc
+        if not line:
+            raise Unavailable("the process ended; its log is beside its folder")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise Unavailable(answer["error"])
+        return answer
+
+    def memory_mb(self) -> float:
+        """PSS of the process and its children, with mapped files."""
+        root = psutil.Process(self._process.pid)
+        tree = [root, *root.children(recursive=True)]
+        total: int = sum(one.memory_full_info().pss for one in tree)
+        return round(total / MEGABYTE, 1)
+
+    async def stop(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
