@@ -26,8 +26,8 @@ class ExactPeer:
         np.save(self._folder / "vectors.npy", vectors)
 
     def words(self, query: str, k: int) -> list[int]:
-        asked = re.findall(r"\w+", query.lower())
-        scores = np.array([sum(counts[word] for word in asked) for counts in self._counts], float)
+        terms = re.findall(r"\w+", query.lower())
+        scores = np.array([sum(counts[word] for word in terms) for counts in self._counts], float)
         return [one for one in best(scores, k) if scores[one]]
 
     def vectors(self, vector: Vector, k: int) -> list[int]:
