@@ -30,12 +30,12 @@ async def interpreter_of(peer: str) -> Path:
         return Path(sys.executable)
     folder = ENVIRONMENTS / peer
     python, stamp = folder / "bin" / "python", folder / "installed.txt"
-    wanted = requirements.read_text("utf-8")
-    if stamp.exists() and stamp.read_text("utf-8") == wanted:
+    pinned = requirements.read_text("utf-8")
+    if stamp.exists() and stamp.read_text("utf-8") == pinned:
         return python
     await _run(sys.executable, "-m", "venv", "--clear", str(folder))
     await _run(str(python), "-m", "pip", "install", "--quiet", "--no-deps", "-r", str(requirements))
-    stamp.write_text(wanted, "utf-8")
+    stamp.write_text(pinned, "utf-8")
     return python
 
 
