@@ -41,11 +41,11 @@ SETTINGS: Mapping[str, str] = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
-    # Many small notes write more WAL than texts: it may not outgrow them.
+    # An import writes much WAL at once. Of small notes it may not outgrow the texts, so it is kept for a short time.
     "min_wal_size": "32MB",
-    "max_wal_size": "128MB",
+    "max_wal_size": "512MB",
     "wal_compression": "on",
-    "checkpoint_timeout": "10min",
+    "checkpoint_timeout": "2min",
     "autovacuum_naptime": "30s",
     "autovacuum_max_workers": "2",
     "timezone": "UTC",
