@@ -61,7 +61,7 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
             values = [one["latency"].get(mode, {}).get(key) for one in results]
             rows.append((f"{mode}, {name}, ms", values, False))
     for key, what, more in (
-        ("per_second", "searches a second, 8 clients", True),
+        ("per_second", "searches a second, 8 clients (hybrid; vectors without that mode)", True),
         ("ingested_per_second", "chunks taken in a second, vectors given", True),
         ("memory_mb", "memory after the searches, MB", False),
         ("disk_mb", "disk, MB", False),

@@ -92,10 +92,14 @@ class PeerServer:
 
 def main(arguments: Sequence[str]) -> None:
     name, folder, model, tokenizer = arguments
-    peer = importlib.import_module(f"benchmarks.compare.peers.{name}").PEER(Path(folder))
-    server = PeerServer(peer, lambda: QueryModel(Path(model), Path(tokenizer)))
+    server: PeerServer | None = None
     for line in sys.stdin:
         try:
+            if server is None:
+                peer = importlib.import_module(f"benchmarks.compare.peers.{name}").PEER
+                server = PeerServer(
+                    peer(Path(folder)), lambda: QueryModel(Path(model), Path(tokenizer))
+                )
             answer = server.answer(json.loads(line))
         except Exception as exc:  # noqa: BLE001 - the other side reports it and goes on with other peers
             answer = {"error": f"{type(exc).__name__}: {exc}"[:500]}

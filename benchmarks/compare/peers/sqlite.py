@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,10 +14,10 @@ DEPTH = 100
 
 class SqlitePeer:
     def __init__(self, folder: Path) -> None:
-        self._database = sqlite3.connect(folder / "texts.db", check_same_thread=False)
+        # Python's own module is often built without extensions.
+        self._database = importlib.import_module("apsw").Connection(str(folder / "texts.db"))
         self._database.enable_load_extension(True)
-        importlib.import_module("sqlite_vec").load(self._database)
-        self._database.enable_load_extension(False)
+        self._database.load_extension(importlib.import_module("sqlite_vec").loadable_path())
         self._database.execute("PRAGMA journal_mode = WAL")
 
     def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
