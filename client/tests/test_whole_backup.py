@@ -121,7 +121,11 @@ class InterruptedGateway:
 
     async def restore_installation(self, body: RestoreRecordsBody) -> Any:
         self.standing |= {one.id: one.created_at for one in body.containers}
-        return SimpleNamespace(tokens=len(body.tokens), audit=len(body.audit))
+        return SimpleNamespace(
+            tokens=len(body.tokens),
+            saved_searches=len(body.saved_searches),
+            audit=len(body.audit),
+        )
 
 
 async def test_an_interrupted_restore_has_the_time_of_creation_of_what_it_imported(

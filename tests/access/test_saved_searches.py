@@ -119,3 +119,43 @@ async def test_a_request_that_is_too_large_and_a_search_beyond_the_limit_are_ref
     assert refused.status_code == 409
     assert "delete one first" in refused.text
     assert (await save(harness, "other", "n1", query="again"))["request"]["query"] == "again"
+
+
+async def test_a_restored_search_belongs_to_its_principal_and_replaces_none(
+    harness: GatewayHarness,
+) -> None:
+    path = "/v1/admin/installation"
+    await save(harness, "reader", "Restored", query="boats", containers=[VAULT])
+    found = await harness.ask_json("owner", "GET", path)
+    (record,) = [one for one in found["saved_searches"] if one["name"] == "Restored"]
+    assert record["request"] == {"query": "boats", "top_k": 3, "containers": [VAULT]}
+    kept = {**record, "request": {"query": "other", "top_k": 1}}
+    added = {**record, "name": "Added"}
+    body = {"saved_searches": [kept, added]}
+    answer = await harness.ask_json("owner", "POST", path, body=body)
+    assert answer["saved_searches"] == 1
+    listed = (await harness.ask_json("reader", "GET", "/v1/saved-searches"))["saved_searches"]
+    requests = {one["name"]: one["request"]["query"] for one in listed}
+    assert (requests["Restored"], requests["Added"]) == ("boats", "boats")
+    (restored,) = [one for one in listed if one["name"] == "Added"]
+    assert restored["saved_at"] == record["saved_at"]
+    assert "Added" not in await names(harness, "other")
+
+
+async def test_a_record_that_is_no_search_or_has_no_principal_is_refused(
+    harness: GatewayHarness,
+) -> None:
+    record = {
+        "principal": "agent:reader",
+        "name": "x",
+        "request": {"query": "a", "top_k": 1},
+        "saved_at": "2026-01-01T00:00:00Z",
+    }
+    for wrong in ({"request": {"query": "a", "limit": 1}}, {"principal": "somebody"}):
+        refused = await harness.ask(
+            "owner",
+            "POST",
+            "/v1/admin/installation",
+            body={"saved_searches": [{**record, **wrong}]},
+        )
+        assert refused.status_code in {400, 422}, refused.text

@@ -92,6 +92,10 @@ async def back_up_and_restore(
     await quiet(client, "coast")
     reader = await client.create_token("agent:guest", scopes=[Scope.READ], containers=["coast"])
     await client.set_state("harbour", ContainerState.READONLY)
+    await client.save_search("Light", SearchRequest(query="lamp", top_k=5, containers=names))
+    async with AsyncClient(installation.url, reader.secret) as guest:
+        await guest.save_search("Mine", SearchRequest(query="sea", top_k=3, containers=["coast"]))
+    searches = await client.saved_searches()
     before = await answers(client, names, queries)
     assert sum(bool(hits) for hits in before) > queries // 2
     known = await described(client, names)
@@ -129,11 +133,17 @@ async def back_up_and_restore(
         assert [line for line in again if line in set(trail)] == trail
         async with AsyncClient(other.url, reader.secret) as guest:
             assert [c.id for c in await guest.containers()] == ["coast"], "its token is valid again"
+            (mine,) = await guest.saved_searches()
+            assert (mine.name, mine.request.query) == ("Mine", "sea")
+        (light,) = await restored.saved_searches()
+        assert light.model_copy(update={"id": searches[0].id}) == searches[0]
+        await restored.save_search("Light", SearchRequest(query="changed", top_k=5))
         code, out, err = await other.cli("restore", "all", str(folder), "--skip-existing", "--json")
         assert code == 0, err
         twice = orjson.loads(out)
         assert (twice["skipped"], twice["tokens"], twice["audit"]) == (names, 0, 0)
-        assert twice["sources"] == 0
+        assert (twice["sources"], twice["saved_searches"]) == (0, 0)
+        assert [one.request.query for one in await restored.saved_searches()] == ["changed"]
         code, _, err = await other.cli("ingest", str(log), "-c", "coast")
         assert code == 0, f"the folder is known, so it needs no --take-over: {err}"
         assert await described(restored, names) == known

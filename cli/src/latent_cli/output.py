@@ -129,7 +129,8 @@ def moment(at: datetime | None) -> str:
 
 
 def amount(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"
 
 
 def size(count: int | None) -> str:

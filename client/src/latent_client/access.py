@@ -120,11 +120,12 @@ class AccessCalls(ClientCalls):
         return await self._transport.ask(ModelList, "GET", "/v1/models")
 
     async def installation(self) -> InstallationRecords:
-        """The state of every container, and every token with the hash of its secret."""
+        """The state of every container, every token with the hash of its secret, and every saved search."""
         return await self._transport.ask(InstallationRecords, "GET", INSTALLATION)
 
     async def restore_installation(self, records: RestoreRecordsBody) -> RestoredRecords:
-        """Add records of a backup, at most ``MAX_RECORDS`` of each kind. What exists already stays as it is."""
+        """Add records of a backup, at most ``MAX_RECORDS`` of each kind and ``MAX_SAVED_RECORDS`` saved searches. What
+        exists already stays as it is."""
         body = records.model_dump(mode="json")
         return await self._transport.ask(
             RestoredRecords, "POST", INSTALLATION, json=body, repeatable=True

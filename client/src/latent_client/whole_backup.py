@@ -1,7 +1,7 @@
 """A backup of a whole installation as a folder: every container, and what belongs to no container.
 
     containers/<id>.latent.tar.zst   the archive of each container, with its manifest, golden queries and folders
-    installation.json                states of the containers, and tokens with the hashes of their secrets
+    installation.json                states of the containers, tokens with the hashes of their secrets, saved searches
     audit.jsonl                      the audit trail, oldest first
     sources.json                     folders of this computer that the caller syncs into these containers
     backup.json                      every file with its size and hash; written last, so a folder without it is incomplete
@@ -35,6 +35,7 @@ from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.job import JobState
 from latent_core.wire.installation import (
     MAX_RECORDS,
+    MAX_SAVED_RECORDS,
     AuditRecord,
     InstallationRecords,
     RestoreRecordsBody,
@@ -109,6 +110,7 @@ class RestoredBackup:
     failed: dict[str, str] = field(default_factory=dict)
     """Container to the cause."""
     tokens: int = 0
+    saved_searches: int = 0
     audit: int = 0
     sources: int = 0
     """Folders that this client syncs again without a question."""
@@ -137,6 +139,7 @@ async def back_up_all(client: AsyncClient, folder: Path, on: OnBackup) -> Finish
         at=records.at,
         containers=[one for one in records.containers if one.id in saved],
         tokens=records.tokens,
+        saved_searches=records.saved_searches,
     )
     text = kept.model_dump_json(exclude={"request_id"})
     files.append(await asyncio.to_thread(_write, folder, RECORDS, [text.encode()]))
@@ -185,9 +188,12 @@ async def restore_all(
             await client.restore_installation(body)
     if waiting:
         on.container("", len(waiting), len(waiting))
-    for tokens in _parts(records.tokens):
+    for tokens in _parts(records.tokens, MAX_RECORDS):
         answer = await client.restore_installation(RestoreRecordsBody(tokens=tokens))
         restored.tokens += answer.tokens
+    for saved in _parts(records.saved_searches, MAX_SAVED_RECORDS):
+        answer = await client.restore_installation(RestoreRecordsBody(saved_searches=saved))
+        restored.saved_searches += answer.saved_searches
     if any(one.name == SOURCES for one in index.files):
         copy = await asyncio.to_thread((folder / SOURCES).read_text, encoding="utf-8")
         restored.sources = await _restore_sources(client, copy, index.containers)
@@ -297,8 +303,8 @@ def _records(folder: Path) -> InstallationRecords:
     return InstallationRecords.model_validate_json((folder / RECORDS).read_text(encoding="utf-8"))
 
 
-def _parts(records: Sequence[T]) -> Iterable[list[T]]:
-    return (list(records[n : n + MAX_RECORDS]) for n in range(0, len(records), MAX_RECORDS))
+def _parts(records: Sequence[T], count: int) -> Iterable[list[T]]:
+    return (list(records[n : n + count]) for n in range(0, len(records), count))
 
 
 def _taken(records: Iterable[T], count: int) -> list[T]:

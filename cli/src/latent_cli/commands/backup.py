@@ -76,9 +76,9 @@ def all_(
 ) -> None:
     """Back up the whole installation to a folder.
 
-    The folder has every container, with manifest, golden queries and synced folders, the hashes of tokens, roles and the
-    audit log. In a folder with an older backup only changed containers are written again. Exit 4 if a container of
-    another owner is missing.
+    The folder has every container, with manifest, golden queries and synced folders, the hashes of tokens, roles, saved
+    searches and the audit log. In a folder with an older backup only changed containers are written again. Exit 4 if a
+    container of another owner is missing.
     """
     with BackupBars() as bars:
         made = ask(lambda client: back_up_all(client, to, bars))

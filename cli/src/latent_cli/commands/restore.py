@@ -33,7 +33,7 @@ def all_(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Restore every container, the tokens and the audit log.
+    """Restore every container, the tokens, the saved searches and the audit log.
 
     Every file is verified first. Tokens of the old installation are valid again. Exit 4 if a container could not be
     restored.
@@ -48,7 +48,9 @@ def all_(
         answers().print(
             safe(
                 f"restored: {amount(len(restored.containers), 'container')}, "
-                f"{amount(restored.tokens, 'token')}, {amount(restored.audit, 'line')} of the audit log"
+                f"{amount(restored.tokens, 'token')}, "
+                f"{amount(restored.saved_searches, 'saved search')}, "
+                f"{amount(restored.audit, 'line')} of the audit log"
             )
         )
         if restored.sources:

@@ -42,6 +42,19 @@ ON CONFLICT (sha256) DO NOTHING
 RETURNING id
 """
 
+SAVED_SEARCHES: Final = """
+SELECT principal, name, request, saved_at FROM saved_searches ORDER BY principal, name
+"""
+
+# A restore may exceed the limit of a principal: it loses no search.
+ADD_SAVED_SEARCHES: Final = """
+INSERT INTO saved_searches (principal, name, request, saved_at)
+SELECT r.principal, r.name, r.request, r.saved_at
+FROM jsonb_to_recordset(%(records)s::jsonb) AS r (principal text, name text, request jsonb, saved_at timestamptz)
+ON CONFLICT (principal, name) DO NOTHING
+RETURNING id
+"""
+
 # Sent twice, a line is added once.
 ADD_AUDIT: Final = """
 INSERT INTO audit (at, principal, action, container_id, object, request_id)
@@ -76,6 +89,11 @@ async def tokens(conn: Connection) -> list[dict[str, Any]]:
     return await (await conn.execute(TOKENS)).fetchall()
 
 
+async def saved_searches(conn: Connection) -> list[dict[str, Any]]:
+    """The saved searches of every principal."""
+    return await (await conn.execute(SAVED_SEARCHES)).fetchall()
+
+
 async def set_containers(conn: Connection, records: Sequence[dict[str, Any]]) -> int:
     """Give existing containers the state and time of creation of their records; how many changed."""
     return await _added(conn, ADD_CONTAINERS, records)
@@ -84,6 +102,11 @@ async def set_containers(conn: Connection, records: Sequence[dict[str, Any]]) ->
 async def add_tokens(conn: Connection, records: Sequence[dict[str, Any]]) -> int:
     """Add tokens whose hash is not known; how many."""
     return await _added(conn, ADD_TOKENS, records)
+
+
+async def add_saved_searches(conn: Connection, records: Sequence[dict[str, Any]]) -> int:
+    """Add searches whose name their principal has not saved; how many."""
+    return await _added(conn, ADD_SAVED_SEARCHES, records)
 
 
 async def add_audit(conn: Connection, records: Sequence[dict[str, Any]]) -> int:

@@ -1,18 +1,22 @@
-"""What a backup of the whole installation holds beside its containers: states, tokens and the audit trail."""
+"""What a backup of the whole installation has besides containers: states, tokens, saved searches and the audit trail."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
 from latent_core.wire.base import ContainerId, Envelope, Moment, RequestBody
+from latent_core.wire.saved_searches import MAX_NAME_CHARS
+from latent_core.wire.search import SearchRequest
 
 MAX_RECORDS: Final = 1_000
-"""Of each kind, in one request."""
+"""Of each kind but saved searches, in one request."""
+MAX_SAVED_RECORDS: Final = 20
+"""Saved searches in one request: each may have 64 KB (``saved_searches.MAX_BYTES``)."""
 
 
 class ContainerStanding(RequestBody):
@@ -50,13 +54,30 @@ class AuditRecord(RequestBody):
     request_id: str | None
 
 
+def _a_search(value: dict[str, Any]) -> dict[str, Any]:
+    """Checked, and kept with the fields that it has: a default that changes later applies to it."""
+    SearchRequest.model_validate(value)
+    return value
+
+
+class SavedSearchRecord(RequestBody):
+    """A saved search with the principal whose it is."""
+
+    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    name: Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    request: Annotated[dict[str, Any], AfterValidator(_a_search)]
+    saved_at: Moment
+
+
 class InstallationRecords(Envelope):
-    """The standing of every container, and all tokens. The audit trail has a route of its own."""
+    """The standing of every container, all tokens and all saved searches. The audit trail has a route of its own."""
 
     at: datetime
     """By the database's clock."""
     containers: list[ContainerStanding]
     tokens: list[TokenRecord]
+    saved_searches: list[SavedSearchRecord] = []
+    """Older backups have none."""
 
 
 class RestoreRecordsBody(RequestBody):
@@ -64,6 +85,7 @@ class RestoreRecordsBody(RequestBody):
 
     containers: Annotated[list[ContainerStanding], Field(max_length=MAX_RECORDS)] = []
     tokens: Annotated[list[TokenRecord], Field(max_length=MAX_RECORDS)] = []
+    saved_searches: Annotated[list[SavedSearchRecord], Field(max_length=MAX_SAVED_RECORDS)] = []
     audit: Annotated[list[AuditRecord], Field(max_length=MAX_RECORDS)] = []
 
 
@@ -72,4 +94,5 @@ class RestoredRecords(Envelope):
 
     containers: int
     tokens: int
+    saved_searches: int
     audit: int

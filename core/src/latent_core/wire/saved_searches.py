@@ -38,4 +38,4 @@ class SavedSearchAnswer(Envelope):
 
 class SavedSearchList(Envelope):
     saved_searches: list[SavedSearch]
-    """By name; at most ``MAX_SAVED``."""
+    """By name; at most ``MAX_SAVED``, or more after the restore of a backup."""
