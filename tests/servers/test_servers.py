@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -20,7 +22,8 @@ import pytest_asyncio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from latent_client import AsyncClient, sync_folder
-from latent_core.domain.errors import LatentError
+from latent_client.resumable import PART_BYTES
+from latent_core.domain.errors import Conflict, LatentError
 from latent_core.domain.job import JobState
 from latent_core.domain.manifest.model import BlobStorage, SearchMode, Storage
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
@@ -284,6 +287,79 @@ async def test_two_gateways_see_the_same_and_honour_each_others_links(
             assert {page.status_code for page in pages} == {200}
     finally:
         await other.stop()
+
+
+async def test_an_upload_begun_at_a_gateway_that_is_killed_goes_on_at_another(
+    split: Installation,
+    client: AsyncClient,
+    install_root: Path,
+    settings: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """A few bytes are confirmed, a part is stored while its request goes on; then the first gateway is killed."""
+    file = tmp_path / "log.bin"
+    file.write_bytes(Random(5).randbytes(PART_BYTES * 5 // 2))
+    size, digest = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
+    await client.create(manifest("moving"))
+    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
+    shared = {k: v for k, v in split.environment().items() if k.startswith(keep)}
+    first = Installation(install_root / "first", settings, stores=shared)
+    await first.start()
+    try:
+        async with first.client() as begins:
+            begun = await begins.create_resumable_upload("moving", file.name, size, sha256=digest)
+            confirmed = await begins.append_to_upload(
+                "moving", begun.file_ref, file, start=0, length=1000
+            )
+        stored = confirmed + PART_BYTES
+
+        async def has_part() -> bool:
+            known = await client.resumable_upload("moving", begun.file_ref)
+            return known.received >= stored
+
+        killed = asyncio.Event()
+        rest = file.read_bytes()[confirmed:]
+        sending = asyncio.create_task(_sent(first, begun.file_ref, confirmed, rest, killed))
+        await eventually(has_part, what="the first part, seen at the other gateway")
+        assert not sending.done(), "the request waits for its rest"
+    finally:
+        await first.kill()
+    killed.set()
+    with pytest.raises(httpx.TransportError):
+        await sending
+    known = await client.resumable_upload("moving", begun.file_ref)
+    assert (known.received, known.upload) == (stored, None)
+    with pytest.raises(Conflict):
+        await client.append_to_upload("moving", begun.file_ref, file, start=0, length=1000)
+    received = await client.append_to_upload(
+        "moving", begun.file_ref, file, start=stored, length=size - stored
+    )
+    assert received == size
+    whole = (await client.resumable_upload("moving", begun.file_ref)).upload
+    assert whole is not None
+    assert (whole.sha256, whole.bytes) == (digest, size)
+
+
+async def _sent(
+    gateway: Installation, file_ref: str, start: int, data: bytes, killed: asyncio.Event
+) -> None:
+    """A request with a part and 1,000 bytes; the rest follows when the gateway is killed."""
+    headers = {
+        "Authorization": f"Bearer {TOKEN}",
+        "Tus-Resumable": "1.0.0",
+        "Upload-Offset": str(start),
+        "Content-Type": "application/offset+octet-stream",
+        "Content-Length": str(len(data)),
+    }
+
+    async def body() -> AsyncIterator[bytes]:
+        yield data[: PART_BYTES + 1000]
+        await killed.wait()
+        yield data[PART_BYTES + 1000 :]
+
+    path = f"{gateway.url}/v1/containers/moving/resumable-uploads/{file_ref}"
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
+        await http.patch(path, content=body(), headers=headers)
 
 
 async def test_a_container_without_its_embedder_is_listed_described_and_searched_by_keywords(
