@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from pydantic import SecretStr
@@ -13,6 +14,8 @@ HIDDEN: Final = "********"
 BEARER: Final = "Authorization"
 RUN: Final = 8
 """A part of our own key with this length is hidden, even when the rest was escaped, masked or cut off."""
+REMEMBERED_FIELDS: Final = 256
+"""Names of fields; every log line has the same few."""
 _MAX_READ: Final = 4096
 _MAX_MESSAGE_CHARS: Final = 200
 
@@ -54,6 +57,7 @@ def redacted(text: str) -> str:
     return _SECRETS.sub(_hidden, text) if any(sign in small for sign in _SIGNS) else text
 
 
+@lru_cache(maxsize=REMEMBERED_FIELDS)
 def names_a_secret(field: str) -> bool:
     """Whether the value of a field with this name is always hidden."""
     return _FIELD.search(field) is not None
