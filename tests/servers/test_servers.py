@@ -23,9 +23,11 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from latent_client import AsyncClient, sync_folder
 from latent_client.resumable import PART_BYTES
-from latent_core.domain.errors import Conflict, LatentError
+from latent_core.domain.errors import Conflict, Forbidden, LatentError, NotFound, Unauthorized
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import BlobStorage, SearchMode, Storage
+from latent_core.domain.manifest.model import Acl, BlobStorage, Roles, SearchMode, Storage
+from latent_core.domain.token import Scope
+from latent_core.wire.containers import ContainerState
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 from tests.support.on_servers import TOKEN, own_stores
@@ -287,6 +289,70 @@ async def test_two_gateways_see_the_same_and_honour_each_others_links(
             assert {page.status_code for page in pages} == {200}
     finally:
         await other.stop()
+
+
+async def test_less_rights_hold_for_the_next_request_at_every_gateway_with_notifications_cut(
+    split: Installation, client: AsyncClient, install_root: Path, settings: dict[str, str]
+) -> None:
+    """Each change is made at one gateway; the requests after it go to the other and to the same."""
+    acl = Acl(roles=Roles(owner=["local:you"], writer=["local:ann"], reader=["local:bob"]))
+    for name in ("rights", "closing"):
+        await client.create(manifest(name, acl=acl))
+        await ingest(client, name, "gulls.md", GULLS.encode())
+        await settled(client, name)
+    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
+    shared = {k: v for k, v in split.environment().items() if k.startswith(keep)}
+    dsn = shared["LLC_POSTGRES_DSN"]
+    other = Installation(install_root / "less", settings, stores=shared)
+    await other.start()
+    try:
+        ann = await client.create_token("local:ann", scopes=[Scope.READ, Scope.WRITE])
+        bob = await client.create_token("local:bob", scopes=[Scope.READ])
+        async with (
+            split.client(ann.secret) as ann_here,
+            other.client(ann.secret) as ann_there,
+            split.client(bob.secret) as bob_here,
+            other.client(bob.secret) as bob_there,
+        ):
+            for writes in (ann_there, ann_here):
+                await ingest(writes, "rights", "fog.md", FOG.encode())
+            for reads in (bob_there, bob_here):
+                for name in ("rights", "closing"):
+                    assert (await search(reads, name, "gull")).hits
+            assert await _cut_notifications(dsn), "somebody listens"
+
+            lowered = Acl(roles=Roles(owner=["local:you"], reader=["local:ann", "local:bob"]))
+            etag = (await client.describe("rights")).etag
+            await client.update(manifest("rights", acl=lowered), if_match=etag)
+            await _cut_notifications(dsn)
+            for reads_only in (ann_there, ann_here):
+                with pytest.raises(Forbidden):
+                    await ingest(reads_only, "rights", "lamp.md", LAMP.encode())
+                assert (await search(reads_only, "rights", "gull")).hits
+
+            await client.set_state("closing", ContainerState.ARCHIVED)
+            await _cut_notifications(dsn)
+            for reads in (bob_there, bob_here):
+                with pytest.raises(NotFound):  # only owners see archived ones
+                    await search(reads, "closing", "gull")
+
+            await client.revoke_token(bob.token.id)
+            await _cut_notifications(dsn)
+            for reads in (bob_there, bob_here):
+                with pytest.raises(Unauthorized, match="revoked"):
+                    await search(reads, "rights", "gull")
+    finally:
+        await other.stop()
+
+
+async def _cut_notifications(dsn: str) -> int:
+    """End the connections that gateways and workers listen on; how many there were."""
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
+        cursor = await conn.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE application_name = 'latent listener'"
+        )
+        return len(await cursor.fetchall())
 
 
 async def test_an_upload_begun_at_a_gateway_that_is_killed_goes_on_at_another(
