@@ -112,10 +112,12 @@ async def test_suggestions_try_other_fusions_and_a_request_may_name_its_own(
 async def test_an_unavailable_mode_is_refused_before_any_query_runs(
     client: AsyncClient,
 ) -> None:
-    await client.create(Manifest(id="plain", name="Plain", embedder="openai/test", dims=DIMS))
+    await client.create(
+        Manifest(id="plain-runs", name="Plain runs", embedder="openai/test", dims=DIMS)
+    )
     eval_request = EvalRequest(golden=golden(), modes=[SearchMode.SEMANTIC, SearchMode.MULTIVECTOR])
     with pytest.raises(Forbidden, match="not available yet"):
-        await client.evaluate("plain", eval_request)
+        await client.evaluate("plain-runs", eval_request)
 
 
 async def test_without_a_query_to_ask_the_request_is_refused(

@@ -295,10 +295,12 @@ async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_ro
     hub.publish(other, tiny_repository())
     code, _, err = await installation.cli("models", "add", other)
     assert code == 0, err
-    await client.create(Manifest(id="gated", name="Gated", embedder="local"))
-    added = [await client.add("gated", text=text, title=title) for title, text in TEXTS.items()]
+    await client.create(Manifest(id="gated-model", name="Gated model", embedder="local"))
+    added = [
+        await client.add("gated-model", text=text, title=title) for title, text in TEXTS.items()
+    ]
     await client.wait([answer.job_id for answer in added])
-    ids = {hit.title: str(hit.doc_id) for hit in await answered_of(client, "gated")}
+    ids = {hit.title: str(hit.doc_id) for hit in await answered_of(client, "gated-model")}
     request = RefreshRequest.model_validate(
         {"strategy": "parallel", "to": {"embedder": "tiny-beacon"}}
     )
@@ -314,11 +316,11 @@ async def test_a_refresh_from_the_built_in_to_an_installed_model_is_gated_and_ro
     job = await refreshed(client, request)
     assert job.state is JobState.DONE, job.cause
     assert await embedder_of(client) == "tiny-beacon"
-    assert (await answered_of(client, "gated"))[0].title == "boat"
-    await client.rollback("gated")
+    assert (await answered_of(client, "gated-model"))[0].title == "boat"
+    await client.rollback("gated-model")
     assert await embedder_of(client) == "local"
-    assert (await answered_of(client, "gated"))[0].title == "boat"
-    report = await client.doctor("gated")
+    assert (await answered_of(client, "gated-model"))[0].title == "boat"
+    report = await client.doctor("gated-model")
     assert report.clean, report
 
 
@@ -381,8 +383,8 @@ async def expect(client: AsyncClient, doc_id: str) -> None:
     """Make the golden queries of the container expect one document."""
     query = {"id": "q", "query": "boat storm", "expect_docs": [doc_id]}
     golden = parse_golden({"queries": [query], "thresholds": {"ndcg@10": 0.9}})
-    known = await client.golden_list("gated")
-    await client.replace_golden("gated", golden, if_match=known.etag)
+    known = await client.golden_list("gated-model")
+    await client.replace_golden("gated-model", golden, if_match=known.etag)
 
 
 async def answered_of(client: AsyncClient, container: str) -> list[Hit]:
@@ -393,11 +395,11 @@ async def answered_of(client: AsyncClient, container: str) -> list[Hit]:
 
 
 async def refreshed(client: AsyncClient, request: RefreshRequest) -> JobView:
-    begun = await client.refresh("gated", request)
+    begun = await client.refresh("gated-model", request)
     assert begun.job_id is not None
     (job,) = await client.wait([begun.job_id], timeout_seconds=120)
     return job
 
 
 async def embedder_of(client: AsyncClient) -> str:
-    return str((await client.describe("gated")).embedder["embedder"])
+    return str((await client.describe("gated-model")).embedder["embedder"])

@@ -116,7 +116,7 @@ async def test_a_golden_query_is_made_by_marking_a_hit_and_measured(
 async def test_a_golden_query_is_edited_marked_otherwise_and_removed(
     browser: Browser, installation: Installation, client: AsyncClient, way: Way
 ) -> None:
-    name = f"edited-{way.value}"
+    name = f"reworked-{way.value}"
     await container(client, name)
     lamp, horn = [await uri_of(client, name, f"{one}.md") for one in ("lamp", "horn")]
     await client.add_golden(name, GoldenQuery(id="lit", query=LAMP, expect_docs=[lamp]))
@@ -227,18 +227,20 @@ async def test_the_log_is_switched_on_read_and_a_query_of_it_becomes_golden(
 async def test_a_reader_sees_golden_queries_and_no_button_and_every_change_is_refused(
     browser: Browser, installation: Installation, client: AsyncClient
 ) -> None:
-    await container(client, "guarded")
-    await client.add_golden("guarded", GoldenQuery(id="lit", query=LAMP, expect=["dusk"]))
-    guest = await client.create_token("agent:guest", scopes=[Scope.READ], containers=["guarded"])
+    await container(client, "guarded-golden")
+    await client.add_golden("guarded-golden", GoldenQuery(id="lit", query=LAMP, expect=["dusk"]))
+    guest = await client.create_token(
+        "agent:guest", scopes=[Scope.READ], containers=["guarded-golden"]
+    )
     async with signed_in(browser, installation.url, guest.secret) as desk:
         for path in ("quality", "quality/query?id=lit"):
-            await desk.go(f"/console/containers/guarded/{path}")
+            await desk.go(f"/console/containers/guarded-golden/{path}")
             await expect(desk.page.get_by_text(LAMP).first).to_be_visible()
             buttons = await desk.page.get_by_role("button").all_inner_texts()
             assert buttons == ["Sign out"]
         tabs = desk.page.get_by_role("navigation", name="Container").get_by_role("link")
         assert "Queries" not in await tabs.all_inner_texts()
-    base = "/console/containers/guarded"
+    base = "/console/containers/guarded-golden"
     forms: dict[str, dict[str, str]] = {
         "quality/measure": {},
         "quality/mark": {"query": "fog", "doc": "file:///horn.md"},
@@ -253,7 +255,7 @@ async def test_a_reader_sees_golden_queries_and_no_button_and_every_change_is_re
         for path, fields in forms.items():
             answer = await http.post(f"{base}/{path}", data=fields)
             assert answer.status_code == 403, path
-    assert [one.id for one in (await client.golden_list("guarded")).queries] == ["lit"]
+    assert [one.id for one in (await client.golden_list("guarded-golden")).queries] == ["lit"]
 
 
 async def test_a_change_without_the_sessions_token_is_refused(
