@@ -142,7 +142,7 @@ async def test_a_restored_search_belongs_to_its_principal_and_replaces_none(
     assert "Added" not in await names(harness, "other")
 
 
-async def test_a_record_that_is_no_search_or_has_no_principal_is_refused(
+async def test_a_record_that_is_no_search_or_whose_principal_is_none_is_refused(
     harness: GatewayHarness,
 ) -> None:
     record = {

@@ -57,7 +57,7 @@ async def described(client: AsyncClient, names: list[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("queries", [60, pytest.param(1000, marks=pytest.mark.slow)])
-async def test_empty_stores_get_back_all_containers_tokens_and_the_audit_log(
+async def test_empty_stores_get_back_all_containers_tokens_saved_searches_and_the_audit_log(
     queries: int, install_root: Path, embedding_server: EmbeddingServer, tmp_path: Path
 ) -> None:
     async with (

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import re
 import signal
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from random import Random
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -18,21 +15,17 @@ import httpx
 import orjson
 import psycopg
 import pytest
-import pytest_asyncio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from latent_client import AsyncClient, sync_folder
-from latent_client.resumable import PART_BYTES
-from latent_core.domain.errors import Conflict, Forbidden, LatentError, NotFound, Unauthorized
+from latent_core.domain.errors import LatentError
 from latent_core.domain.job import JobState
-from latent_core.domain.manifest.model import Acl, BlobStorage, Roles, SearchMode, Storage
-from latent_core.domain.token import Scope
-from latent_core.wire.containers import ContainerState
+from latent_core.domain.manifest.model import BlobStorage, SearchMode, Storage
 from tests.http.test_http_surface import add, ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
 from tests.support.on_servers import TOKEN, own_stores
 from tests.support.servers.embedding_server import EmbeddingServer
-from tests.support.servers.launch import ADDRESSES, POSTGRES, all_started
+from tests.support.servers.launch import POSTGRES
 from tests.support.servers.postgres_server import postgres_server, system_programs
 
 pytestmark = [
@@ -44,40 +37,6 @@ pytestmark = [
 GULLS = "The herring gull nests on the north cliff above the old harbour."
 FOG = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
 LAMP = "A lens of glass rings turns around the lamp, so that ships see it flash."
-
-
-@pytest.fixture(scope="module")
-def addresses() -> Iterator[Mapping[str, str]]:
-    """Given ones, too: `make test-servers` has started them."""
-    given = {name: os.environ[name] for name in ADDRESSES if name in os.environ}  # noqa: TID251
-    with all_started(["--major", "16"]) as started:
-        yield given | started
-
-
-@pytest.fixture(scope="module")
-def settings(embedding_server: EmbeddingServer) -> dict[str, str]:
-    return {
-        "LLC_EMBED_BASE_URL": embedding_server.base_url,
-        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
-        "LLC_EMBED_PRICE_PER_MILLION": "2",
-        "LLC_LEASE_SECONDS": "2",
-    }
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def split(
-    install_root: Path, addresses: Mapping[str, str], settings: dict[str, str]
-) -> AsyncIterator[Installation]:
-    one = Installation(install_root / "split", settings, stores=own_stores(addresses))
-    await one.start()
-    yield one
-    assert await one.stop() == 0
-
-
-@pytest_asyncio.fixture(loop_scope="module", name="client")
-async def client_of_split(split: Installation) -> AsyncIterator[AsyncClient]:
-    async with split.client() as opened:
-        yield opened
 
 
 async def test_a_document_goes_from_the_gateway_through_a_worker_to_a_hit_with_its_page(
@@ -258,174 +217,6 @@ async def test_a_container_moves_from_an_embedded_data_directory_to_servers_by_i
         pages = [await http.get(hit.uri) for hit in after.hits]
     assert {page.headers["content-type"] for page in pages} == {"image/webp"}
     assert (await client.doctor("moved")).clean
-
-
-async def test_two_gateways_see_the_same_and_honour_each_others_links(
-    split: Installation,
-    client: AsyncClient,
-    install_root: Path,
-    settings: dict[str, str],
-    addresses: Mapping[str, str],
-) -> None:
-    await client.create(manifest("shared"))
-    await ingest(client, "shared", "gulls.md", GULLS.encode())
-    await settled(client, "shared")
-    stores = {k: v for k, v in split.environment().items() if k.startswith("LLC_")}
-    public = {"LLC_S3_PUBLIC_ENDPOINT": stores["LLC_S3_ENDPOINT"]}
-    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
-    shared = {k: v for k, v in stores.items() if k.startswith(keep)}
-    other = Installation(install_root / "other", settings | public, stores=shared)
-    await other.start()
-    try:
-        async with other.client() as second, httpx.AsyncClient(trust_env=False) as http:
-            (here,) = (await search(client, "shared", "gull")).hits
-            (there,) = (await search(second, "shared", "gull")).hits
-            assert here.chunk_id == there.chunk_id
-            # The one's link is signed for its own route, the other's leads straight to the S3 server.
-            assert urlsplit(there.uri).netloc == urlsplit(stores["LLC_S3_ENDPOINT"]).netloc
-            moved = here.uri.replace(split.url, other.url)
-            pages = [await http.get(uri) for uri in (here.uri, moved, there.uri)]
-            assert len({page.content for page in pages}) == 1
-            assert {page.status_code for page in pages} == {200}
-    finally:
-        await other.stop()
-
-
-async def test_less_rights_hold_for_the_next_request_at_every_gateway_with_notifications_cut(
-    split: Installation, client: AsyncClient, install_root: Path, settings: dict[str, str]
-) -> None:
-    """Each change is made at one gateway; the requests after it go to the other and to the same."""
-    acl = Acl(roles=Roles(owner=["local:you"], writer=["local:ann"], reader=["local:bob"]))
-    for name in ("rights", "closing"):
-        await client.create(manifest(name, acl=acl))
-        await ingest(client, name, "gulls.md", GULLS.encode())
-        await settled(client, name)
-    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
-    shared = {k: v for k, v in split.environment().items() if k.startswith(keep)}
-    dsn = shared["LLC_POSTGRES_DSN"]
-    other = Installation(install_root / "less", settings, stores=shared)
-    await other.start()
-    try:
-        ann = await client.create_token("local:ann", scopes=[Scope.READ, Scope.WRITE])
-        bob = await client.create_token("local:bob", scopes=[Scope.READ])
-        async with (
-            split.client(ann.secret) as ann_here,
-            other.client(ann.secret) as ann_there,
-            split.client(bob.secret) as bob_here,
-            other.client(bob.secret) as bob_there,
-        ):
-            for writes in (ann_there, ann_here):
-                await ingest(writes, "rights", "fog.md", FOG.encode())
-            for reads in (bob_there, bob_here):
-                for name in ("rights", "closing"):
-                    assert (await search(reads, name, "gull")).hits
-            assert await _cut_notifications(dsn), "somebody listens"
-
-            lowered = Acl(roles=Roles(owner=["local:you"], reader=["local:ann", "local:bob"]))
-            etag = (await client.describe("rights")).etag
-            await client.update(manifest("rights", acl=lowered), if_match=etag)
-            await _cut_notifications(dsn)
-            for reads_only in (ann_there, ann_here):
-                with pytest.raises(Forbidden):
-                    await ingest(reads_only, "rights", "lamp.md", LAMP.encode())
-                assert (await search(reads_only, "rights", "gull")).hits
-
-            await client.set_state("closing", ContainerState.ARCHIVED)
-            await _cut_notifications(dsn)
-            for reads in (bob_there, bob_here):
-                with pytest.raises(NotFound):  # only owners see archived ones
-                    await search(reads, "closing", "gull")
-
-            await client.revoke_token(bob.token.id)
-            await _cut_notifications(dsn)
-            for reads in (bob_there, bob_here):
-                with pytest.raises(Unauthorized, match="revoked"):
-                    await search(reads, "rights", "gull")
-    finally:
-        await other.stop()
-
-
-async def _cut_notifications(dsn: str) -> int:
-    """End the connections that gateways and workers listen on; how many there were."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
-        cursor = await conn.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
-            "WHERE application_name = 'latent listener'"
-        )
-        return len(await cursor.fetchall())
-
-
-async def test_an_upload_begun_at_a_gateway_that_is_killed_goes_on_at_another(
-    split: Installation,
-    client: AsyncClient,
-    install_root: Path,
-    settings: dict[str, str],
-    tmp_path: Path,
-) -> None:
-    """A few bytes are confirmed, a part is stored while its request goes on; then the first gateway is killed."""
-    file = tmp_path / "log.bin"
-    file.write_bytes(Random(5).randbytes(PART_BYTES * 5 // 2))
-    size, digest = file.stat().st_size, hashlib.sha256(file.read_bytes()).hexdigest()
-    await client.create(manifest("moving"))
-    keep = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
-    shared = {k: v for k, v in split.environment().items() if k.startswith(keep)}
-    first = Installation(install_root / "first", settings, stores=shared)
-    await first.start()
-    try:
-        async with first.client() as begins:
-            begun = await begins.create_resumable_upload("moving", file.name, size, sha256=digest)
-            confirmed = await begins.append_to_upload(
-                "moving", begun.file_ref, file, start=0, length=1000
-            )
-        stored = confirmed + PART_BYTES
-
-        async def has_part() -> bool:
-            known = await client.resumable_upload("moving", begun.file_ref)
-            return known.received >= stored
-
-        killed = asyncio.Event()
-        rest = file.read_bytes()[confirmed:]
-        sending = asyncio.create_task(_sent(first, begun.file_ref, confirmed, rest, killed))
-        await eventually(has_part, what="the first part, seen at the other gateway")
-        assert not sending.done(), "the request waits for its rest"
-    finally:
-        await first.kill()
-    killed.set()
-    with pytest.raises(httpx.TransportError):
-        await sending
-    known = await client.resumable_upload("moving", begun.file_ref)
-    assert (known.received, known.upload) == (stored, None)
-    with pytest.raises(Conflict):
-        await client.append_to_upload("moving", begun.file_ref, file, start=0, length=1000)
-    received = await client.append_to_upload(
-        "moving", begun.file_ref, file, start=stored, length=size - stored
-    )
-    assert received == size
-    whole = (await client.resumable_upload("moving", begun.file_ref)).upload
-    assert whole is not None
-    assert (whole.sha256, whole.bytes) == (digest, size)
-
-
-async def _sent(
-    gateway: Installation, file_ref: str, start: int, data: bytes, killed: asyncio.Event
-) -> None:
-    """A request with a part and 1,000 bytes; the rest follows when the gateway is killed."""
-    headers = {
-        "Authorization": f"Bearer {TOKEN}",
-        "Tus-Resumable": "1.0.0",
-        "Upload-Offset": str(start),
-        "Content-Type": "application/offset+octet-stream",
-        "Content-Length": str(len(data)),
-    }
-
-    async def body() -> AsyncIterator[bytes]:
-        yield data[: PART_BYTES + 1000]
-        await killed.wait()
-        yield data[PART_BYTES + 1000 :]
-
-    path = f"{gateway.url}/v1/containers/moving/resumable-uploads/{file_ref}"
-    async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-        await http.patch(path, content=body(), headers=headers)
 
 
 async def test_a_container_without_its_embedder_is_listed_described_and_searched_by_keywords(

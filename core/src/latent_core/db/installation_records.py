@@ -46,7 +46,7 @@ SAVED_SEARCHES: Final = """
 SELECT principal, name, request, saved_at FROM saved_searches ORDER BY principal, name
 """
 
-# A restore may exceed the limit of a principal: it loses no search.
+# Without the limit per principal, so that a restore loses no saved search.
 ADD_SAVED_SEARCHES: Final = """
 INSERT INTO saved_searches (principal, name, request, saved_at)
 SELECT r.principal, r.name, r.request, r.saved_at
@@ -105,7 +105,7 @@ async def add_tokens(conn: Connection, records: Sequence[dict[str, Any]]) -> int
 
 
 async def add_saved_searches(conn: Connection, records: Sequence[dict[str, Any]]) -> int:
-    """Add searches whose name their principal has not saved; how many."""
+    """Add saved searches whose name is new to their principal; how many."""
     return await _added(conn, ADD_SAVED_SEARCHES, records)
 
 

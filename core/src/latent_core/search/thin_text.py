@@ -45,7 +45,7 @@ def is_tiny(text: str, language: str | None, average_length: float) -> bool:
 def is_damaged(text: str) -> bool:
     """Whether much of a text was read in a wrong encoding."""
     head = text[:READ_CHARS]
-    if head.isascii():  # as most hits are: this costs a hundredth of looking for damage
+    if head.isascii():  # as most hits are; a hundredth of the time of the search for damage
         return False
     shown = _SPACE.sub("", head)
     damaged = sum(len(match.group()) for match in _DAMAGE.finditer(shown))

@@ -15,7 +15,7 @@ BEARER: Final = "Authorization"
 RUN: Final = 8
 """A part of our own key with this length is hidden, even when the rest was escaped, masked or cut off."""
 REMEMBERED_FIELDS: Final = 256
-"""Names of fields; every log line has the same few."""
+"""Cached field names; log lines have few different ones."""
 _MAX_READ: Final = 4096
 _MAX_MESSAGE_CHARS: Final = 200
 

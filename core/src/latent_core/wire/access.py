@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from latent_core.domain.ids import CONTAINER_SLUG
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope, TokenCalls, TokenChange, TokenView
-from latent_core.wire.base import Envelope, Moment, PagedEnvelope, RequestBody
+from latent_core.wire.base import Envelope, Moment, PagedEnvelope, PrincipalName, RequestBody
 
 
 class AuditLine(BaseModel):
@@ -41,7 +41,7 @@ def _slug(value: str) -> str:
 
 
 class TokenBody(RequestBody):
-    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    principal: PrincipalName
     """As in the roles of manifests: ``agent:claude``."""
     name: Annotated[Text, Field(min_length=1, max_length=64)] = "default"
     """Purpose of the token; at most two tokens of one name are live at a time."""

@@ -55,3 +55,4 @@ SourceUri = Annotated[Text, AfterValidator(_indexable)]
 Moment = Annotated[datetime, AfterValidator(_plausible)]
 """With a time zone; UTC unless the value names another."""
 ContainerId = Annotated[Text, Field(max_length=64)]
+PrincipalName = Annotated[Text, Field(min_length=3, max_length=128)]

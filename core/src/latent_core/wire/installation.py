@@ -1,4 +1,4 @@
-"""What a backup of the whole installation has besides containers: states, tokens, saved searches and the audit trail."""
+"""What a backup of the whole installation has apart from archives: states, tokens, saved searches, the audit trail."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import AfterValidator, Field
 
 from latent_core.domain.text import Text
 from latent_core.domain.token import Scope
-from latent_core.wire.base import ContainerId, Envelope, Moment, RequestBody
+from latent_core.wire.base import ContainerId, Envelope, Moment, PrincipalName, RequestBody
 from latent_core.wire.saved_searches import MAX_NAME_CHARS
 from latent_core.wire.search import SearchRequest
 
 MAX_RECORDS: Final = 1_000
 """Of each kind but saved searches, in one request."""
 MAX_SAVED_RECORDS: Final = 20
-"""Saved searches in one request: each may have 64 KB (``saved_searches.MAX_BYTES``)."""
+"""Saved searches in one request, which has at most 2 MB: each has up to 64 KiB (``saved_searches.MAX_BYTES``)."""
 
 
 class ContainerStanding(RequestBody):
@@ -31,7 +31,7 @@ class TokenRecord(RequestBody):
     """A token with its hash: the secret itself is stored nowhere."""
 
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    principal: PrincipalName
     name: Annotated[Text, Field(min_length=1, max_length=64)]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=len(Scope))]
     containers: Annotated[list[ContainerId], Field(min_length=1)] | None
@@ -54,18 +54,18 @@ class AuditRecord(RequestBody):
     request_id: str | None
 
 
-def _a_search(value: dict[str, Any]) -> dict[str, Any]:
-    """Checked, and kept with the fields that it has: a default that changes later applies to it."""
+def _valid_search(value: dict[str, Any]) -> dict[str, Any]:
+    """``value`` unchanged, without the defaults of a ``SearchRequest``: later defaults apply to it."""
     SearchRequest.model_validate(value)
     return value
 
 
 class SavedSearchRecord(RequestBody):
-    """A saved search with the principal whose it is."""
+    """A saved search and its principal."""
 
-    principal: Annotated[Text, Field(min_length=3, max_length=128)]
+    principal: PrincipalName
     name: Annotated[Text, Field(min_length=1, max_length=MAX_NAME_CHARS)]
-    request: Annotated[dict[str, Any], AfterValidator(_a_search)]
+    request: Annotated[dict[str, Any], AfterValidator(_valid_search)]
     saved_at: Moment
 
 

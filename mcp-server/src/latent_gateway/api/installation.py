@@ -44,7 +44,7 @@ async def show(shared: Shared, caller: Caller, request_id: RequestId) -> Respons
             action="installation.backup",
             container_id=None,
             object_=f"{len(answer.containers)} containers, {len(answer.tokens)} tokens, "
-            f"{len(answer.saved_searches)} searches",
+            f"{len(answer.saved_searches)} saved searches",
             request_id=request_id,
         )
     return json_answer(answer, request_id, headers={"Cache-Control": "no-store"})
@@ -54,8 +54,8 @@ async def show(shared: Shared, caller: Caller, request_id: RequestId) -> Respons
 async def restore(
     body: RestoreRecordsBody, shared: Shared, caller: Caller, request_id: RequestId
 ) -> Response:
-    """Add records of a backup. Tokens, searches and lines that exist stay as they are; a container gets the state and the time of
-    creation of its record, which decides which tokens reach it."""
+    """Add records of a backup. Tokens, saved searches and lines that exist stay as they are; a container gets the state
+    and the time of creation of its record, which decides which tokens reach it."""
     access.require_owner(caller, MAY)
     for token in body.tokens:
         check_principal(token.principal)
@@ -77,7 +77,7 @@ async def restore(
             token_id=caller.token_id,
             action="installation.restore",
             container_id=None,
-            object_=f"{answer.containers} containers, {answer.tokens} tokens, {answer.saved_searches} searches, "
+            object_=f"{answer.containers} containers, {answer.tokens} tokens, {answer.saved_searches} saved searches, "
             f"{answer.audit} lines",
             request_id=request_id,
         )
