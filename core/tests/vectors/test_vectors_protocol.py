@@ -21,6 +21,7 @@ from hypothesis import given, settings, strategies as st
 from latent_core.domain.errors import Unavailable
 from latent_core.vectors.edge.child import Inbox
 from latent_core.vectors.edge.index import EdgeVectorIndex
+from latent_core.vectors.edge.peers import MAX_UNSENT_BYTES, Peer
 from latent_core.vectors.edge.protocol import (
     MAX_FRAME,
     VERSION,
@@ -141,14 +142,22 @@ def _request(number: int, op: VectorOp, body: bytes = b"") -> VectorRequest:
     return VectorRequest(number, op, time.monotonic() + SOON, "c", {}, body)
 
 
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        yield (opened := Peer(ours, is_owner=True))
+        opened.close()
+
+
 def _lose_collection(inbox: Inbox) -> list[int]:
     order = []
-    while (request := inbox.pop()) is not None:
-        order.append(request.id)
+    while (popped := inbox.pop()) is not None:
+        order.append(popped[1].id)
     return order
 
 
-def test_searches_overtake_other_reads_and_reads_overtake_writes() -> None:
+def test_searches_overtake_other_reads_and_reads_overtake_writes(peer: Peer) -> None:
     inbox = Inbox()
     arrived = (
         VectorOp.UPSERT,
@@ -159,29 +168,29 @@ def test_searches_overtake_other_reads_and_reads_overtake_writes() -> None:
         VectorOp.SEARCH,
     )
     for number, op in enumerate(arrived):
-        inbox.push(_request(number, op))
+        inbox.push(peer, _request(number, op))
     assert _lose_collection(inbox) == [2, 5, 1, 4, 0, 3]
 
 
-def test_a_write_is_served_even_while_searches_never_end() -> None:
+def test_a_write_is_served_even_while_searches_never_end(peer: Peer) -> None:
     inbox = Inbox()
-    inbox.push(_request(0, VectorOp.UPSERT))
+    inbox.push(peer, _request(0, VectorOp.UPSERT))
     popped = 0
     for number in range(1, 1000):
-        inbox.push(_request(number, VectorOp.SEARCH))
-        request = inbox.pop()
+        inbox.push(peer, _request(number, VectorOp.SEARCH))
+        served = inbox.pop()
         popped += 1
-        if request is not None and request.op is VectorOp.UPSERT:
+        if served is not None and served[1].op is VectorOp.UPSERT:
             break
     assert popped < 100
 
 
-def test_what_was_cancelled_is_never_begun() -> None:
+def test_what_was_cancelled_is_never_begun(peer: Peer) -> None:
     inbox = Inbox()
     for number, op in enumerate((VectorOp.SEARCH, VectorOp.UPSERT, VectorOp.SEARCH)):
-        inbox.push(_request(number, op, b"12345"))
+        inbox.push(peer, _request(number, op, b"12345"))
     for number in (0, 1, 77):
-        inbox.cancel(number)
+        inbox.cancel(peer, number)
     assert inbox.bytes == 15
     assert _lose_collection(inbox) == [2]
     assert inbox.bytes == 0
@@ -352,3 +361,31 @@ def test_neither_side_loads_what_only_the_other_needs(module: str, unwanted: set
         [sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True
     )
     assert not unwanted & set(json.loads(done.stdout))
+
+
+def test_requests_of_a_process_that_is_gone_are_not_begun(peer: Peer) -> None:
+    inbox = Inbox()
+    ours, theirs = socket.socketpair()
+    leaving = Peer(ours, is_owner=False)
+    kept = _request(1, VectorOp.UPSERT)
+    inbox.push(leaving, _request(1, VectorOp.UPSERT))
+    inbox.push(peer, kept)
+    theirs.close()
+    assert list(leaving.receive()) == []
+    assert inbox.pop() == (peer, kept)
+    assert inbox.pop() is None
+    leaving.close()
+
+
+def test_a_process_that_reads_no_replies_is_dropped_and_never_waited_for() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        peer = Peer(ours, is_owner=False)
+        reply = b"x" * (MAX_UNSENT_BYTES // 4)
+        for _ in range(3):
+            peer.send(reply)
+            assert peer.is_open
+        for _ in range(2):
+            peer.send(reply)
+        assert not peer.is_open
+        peer.close()

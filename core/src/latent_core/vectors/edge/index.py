@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from latent_core.domain.errors import (
 from latent_core.domain.ids import PointId
 from latent_core.domain.vector_types import Vector
 from latent_core.runtime.tasks import all_or_first_failure
+from latent_core.vectors.edge.caller import EngineClient
 from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS
 from latent_core.vectors.edge.protocol import (
@@ -53,6 +55,7 @@ from latent_core.vectors.port import (
     checked_query,
 )
 
+DEADLINE_SECONDS: Final = 10.0
 _BATCH_FLOATS: Final = 49_152
 _BATCH_POINTS: Final = 256
 _WRITES_AT_ONCE: Final = 2
@@ -74,9 +77,11 @@ _ERRORS: Final[dict[Fault, type[LatentError]]] = {
 class EdgeVectorIndex:
     """``VectorIndex`` over a child process that owns ``folder``. Open it on the event loop's thread."""
 
-    def __init__(self, folder: Path, supervisor: Supervisor, deadline_seconds: float) -> None:
+    def __init__(
+        self, folder: Path, engine: Supervisor | EngineClient, deadline_seconds: float
+    ) -> None:
         self._folder = folder
-        self._supervisor = supervisor
+        self._engine = engine
         self._deadline_seconds = deadline_seconds
         self._coalescer = WriteCoalescer(self._store)
 
@@ -85,12 +90,14 @@ class EdgeVectorIndex:
         cls,
         folder: Path,
         *,
-        deadline_seconds: float = 10.0,
+        deadline_seconds: float = DEADLINE_SECONDS,
         timeouts: SupervisorTimeouts | None = None,
         min_free_bytes: int = MIN_FREE_BYTES,
         large_from: int = LARGE_FROM_POINTS,
+        listening: socket.socket | None = None,
     ) -> Self:
-        """Start the engine on ``folder``, which is created if missing.
+        """Start the engine on ``folder``, which is created if missing. Further processes can reach it by ``listening``,
+        a Unix socket, until it is closed.
 
         ``deadline_seconds`` bounds each request to the engine (a large write is several); below
         ``min_free_bytes`` of free disk writes raise ``StoreFull``; collections are small below ``large_from``
@@ -100,19 +107,27 @@ class EdgeVectorIndex:
         folder = _made(folder)
         options = ["--min-free-bytes", str(min_free_bytes), "--large-from", str(large_from)]
         supervisor = await Supervisor.start(
-            folder, options, ["--tidy"], timeouts or SupervisorTimeouts()
+            folder, options, ["--tidy"], timeouts or SupervisorTimeouts(), listening
         )
         return cls(folder, supervisor, deadline_seconds)
+
+    @classmethod
+    async def connect(
+        cls, folder: Path, address: Path, *, deadline_seconds: float = DEADLINE_SECONDS
+    ) -> Self:
+        """Use the engine that another process has started on ``folder``, by the socket at ``address``. ``Unavailable``
+        if it is gone."""
+        return cls(folder, await EngineClient.open(address), deadline_seconds)
 
     @property
     def restarts(self) -> int:
         """How often the engine died and was restarted."""
-        return self._supervisor.restarts
+        return self._engine.restarts
 
     @property
     def pid(self) -> int | None:
         """The pid of the engine's process; None while there is none."""
-        return self._supervisor.pid
+        return self._engine.pid
 
     async def create_collection(
         self,
@@ -199,7 +214,7 @@ class EdgeVectorIndex:
             after = page[-1].id
 
     async def close(self) -> None:
-        await self._supervisor.close()
+        await self._engine.close()
 
     async def _store(self, collection: str, points: Points) -> None:
         vectors = checked_points(points)
@@ -250,7 +265,7 @@ class EdgeVectorIndex:
         body: bytes = b"",
     ) -> VectorReply:
         try:
-            reply = await self._supervisor.call(
+            reply = await self._engine.call(
                 op, self._deadline_seconds, collection, args or {}, body
             )
         except ProtocolError as exc:

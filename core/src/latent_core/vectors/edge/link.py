@@ -1,4 +1,4 @@
-"""One child process and its unanswered calls."""
+"""A connection to the vector child and its unanswered calls; the child process of its owner."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
+
+from typing_extensions import override
 
 from latent_core.vectors.edge.folder_owner import PROGRAM, note_child
 from latent_core.vectors.edge.protocol import (
@@ -44,49 +46,29 @@ class LinkLostError(Exception):
     """The child ended before it answered."""
 
 
-class Link:
-    """A running child. ``ask`` may be called concurrently; ``ended`` waits for the child's end."""
+class EngineConnection:
+    """A connection to a running child. ``ask`` may be called concurrently; ``ended`` waits for its end."""
 
-    def __init__(
-        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.pid = process.pid
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.started_at = time.monotonic()
         self.heard_at = 0.0
         """Time of the child's last message, in ``time.monotonic()``."""
-        self._process = process
         self._writer = writer
         self._ids = itertools.count(1)
         self._greeting: asyncio.Future[VectorReply] = asyncio.get_running_loop().create_future()
         self._waiting = {0: self._greeting}
-        self._output = b""
         self._hearing = asyncio.create_task(self._hear(reader))
-        self._listening = asyncio.create_task(self._listen())
 
     @classmethod
-    async def spawn(cls, folder: Path, options: Sequence[str]) -> Self:
-        """Start a child on ``folder``; await ``greeted`` next."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            ours.setblocking(False)
-            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
-            try:
-                process = await _start(folder, theirs.fileno(), options)
-            except BaseException:
-                writer.close()
-                raise
-        note_child(folder, process.pid)
-        return cls(process, reader, writer)
+    async def connect(cls, address: Path) -> EngineConnection:
+        """To a child of another process; await ``greeted`` next. ``OSError`` without a listener."""
+        return EngineConnection(*await asyncio.open_unix_connection(address, limit=_READ_BYTES))
 
     @property
-    def returncode(self) -> int | None:
-        return self._process.returncode
-
-    @property
-    def cause(self) -> str:
-        """Why it ended: its last log line, or its status."""
-        lines = self._output.decode("utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"it ended with status {self.returncode}"
+    def pid(self) -> int:
+        """The child's; 0 before its greeting."""
+        known = self._greeting.done() and self._greeting.exception() is None
+        return int(self._greeting.result().args["pid"]) if known else 0
 
     async def greeted(self) -> None:
         """Return once the child holds the folder and takes requests; ``LinkLostError`` if it ended."""
@@ -108,21 +90,16 @@ class Link:
                     self._send(VectorRequest(request.id, VectorOp.CANCEL, deadline))
 
     async def ended(self) -> None:
-        """Return when the process is gone and every call has failed."""
+        """Return when every call has failed."""
         await asyncio.wait([self._hearing])
-        try:
-            async with asyncio.timeout(_EXIT_SECONDS):
-                await self._process.wait()
-        except TimeoutError:
-            self.kill()
-            await self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        await asyncio.wait([self._listening])
+
+    async def close(self) -> None:
+        self._writer.close()
+        await self.ended()
 
     def kill(self) -> None:
-        # Do not use the process object: it reaps before it signals, and the event loop then never gets the status.
-        if self._process.returncode is None:
+        """End the child. While the connection is open, its pid is not another process's."""
+        if self.pid and not self._hearing.done():
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
@@ -161,6 +138,71 @@ class Link:
         if self._greeting.exception() is not None:
             return  # retrieved, since the waiting call may be gone
 
+
+class Link(EngineConnection):
+    """A running child of this process; ``ended`` waits for the child's end, too."""
+
+    def __init__(
+        self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        super().__init__(reader, writer)
+        self._process = process
+        self._output = b""
+        self._listening = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def spawn(
+        cls, folder: Path, options: Sequence[str], listening: socket.socket | None = None
+    ) -> Self:
+        """Start a child on ``folder``, which further processes reach by ``listening``; await ``greeted`` next."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            reader, writer = await asyncio.open_unix_connection(sock=ours, limit=_READ_BYTES)
+            try:
+                process = await _start(folder, theirs.fileno(), options, listening)
+            except BaseException:
+                writer.close()
+                raise
+        note_child(folder, process.pid)
+        return cls(process, reader, writer)
+
+    @property
+    @override
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    @property
+    def cause(self) -> str:
+        """Why it ended: its last log line, or its status."""
+        lines = self._output.decode("utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it ended with status {self.returncode}"
+
+    @override
+    async def ended(self) -> None:
+        """Return when the process is gone and every call has failed."""
+        await super().ended()
+        try:
+            async with asyncio.timeout(_EXIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        await asyncio.wait([self._listening])
+
+    @override
+    def kill(self) -> None:
+        # Do not use the process object: it reaps before it signals, and the event loop then never gets the status.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
     async def _listen(self) -> None:
         """Forward the child's log, and keep its last lines."""
         stream = self._process.stderr
@@ -170,14 +212,18 @@ class Link:
                 logger.warning("vector_child_log", extra={"pid": self.pid, "text": line})
 
 
-async def _start(folder: Path, connection: int, options: Sequence[str]) -> Process:
+async def _start(
+    folder: Path, connection: int, options: Sequence[str], listening: socket.socket | None
+) -> Process:
+    passed = (connection,) if listening is None else (connection, listening.fileno())
+    accepting = () if listening is None else ("--listening", str(listening.fileno()))
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-m", PROGRAM, "--folder", str(folder)),
-        *("--socket", str(connection), *options),
+        *("--socket", str(connection), *accepting, *options),
         stdin=PIPE,  # the lifeline: nothing is ever written
         stdout=DEVNULL,
         stderr=PIPE,
-        pass_fds=(connection,),
+        pass_fds=passed,
         env=_ENVIRONMENT,
         cwd=folder,
         start_new_session=True,  # Ctrl-C in the terminal must reach only the owner
