@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
+from latent_core.backends import CONNECTIONS
 from latent_core.runtime.secret_files import file_variables
 from latent_core.settings import Settings, load_settings, setting_names
-from latent_core.stack import CONNECTIONS
 from latent_gateway.mcp.guard import GatewayNames
 from scripts import data_wheels, image_check
 from tests.support import REPOSITORY

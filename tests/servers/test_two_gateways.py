@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx
-import psycopg
 import pytest
 
 from latent_client import AsyncClient
@@ -20,10 +18,10 @@ from latent_client.resumable import PART_BYTES
 from latent_core.domain.errors import Conflict, Forbidden, NotFound, Unauthorized
 from latent_core.domain.manifest.model import Acl, Roles
 from latent_core.domain.token import Scope
-from latent_core.runtime.tasks import ended
 from latent_core.wire.containers import ContainerState
 from tests.http.test_http_surface import ingest, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
+from tests.support.notifications import notifications_cut
 from tests.support.on_servers import TOKEN
 
 pytestmark = [
@@ -37,10 +35,6 @@ FOG = "When fog comes, the keeper sounds the horn twice a minute until it lifts.
 LAMP = "A lens of glass rings turns around the lamp, so that ships see it flash."
 
 SHARED: Final = ("LLC_POSTGRES", "LLC_QDRANT", "LLC_S3", "LLC_MCP_TOKEN")
-CUT: Final = """
-SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-WHERE application_name = 'latent listener'
-"""
 
 
 def stores_of(gateway: Installation) -> dict[str, str]:
@@ -123,27 +117,6 @@ async def test_lost_rights_are_refused_by_the_next_request_at_each_gateway_witho
                         await search(reads, "rights", "gull")
     finally:
         await other.stop()
-
-
-@asynccontextmanager
-async def notifications_cut(dsn: str) -> AsyncIterator[None]:
-    """End every connection that gateways and workers listen on, again and again while the block runs."""
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as conn:
-
-        async def cut() -> int:
-            return len(await (await conn.execute(CUT)).fetchall())
-
-        async def keep_cut() -> None:
-            while True:
-                await cut()
-
-        assert await cut(), "a process listened"
-        cutting = asyncio.create_task(keep_cut())
-        try:
-            yield
-            assert not cutting.done(), "connections were ended until now"
-        finally:
-            await ended(cutting)
 
 
 async def test_an_upload_begun_at_a_gateway_that_is_killed_goes_on_at_another(

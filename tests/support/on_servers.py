@@ -24,6 +24,7 @@ EMBEDDED_ONLY: Final = {
     "test_crash_points": "kills `latent up`, the one process of an embedded stack",
     "test_transfer_crashes": "kills `latent up`, the one process of an embedded stack",
     "test_upgrade": "starts on an embedded data directory",
+    "test_gateway_processes": "kills the children of an embedded stack",
     "test_processes_end_to_end": "looks at the processes of an embedded stack",
 }
 """Modules, and why they say nothing about servers."""

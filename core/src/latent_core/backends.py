@@ -6,6 +6,7 @@ The clients of Qdrant and S3 servers come with ``latent-containers[servers]``. T
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from latent_core.domain.errors import Invalid
 from latent_core.domain.installation import Installation, MarkerPolicy
 from latent_core.runtime.data_directory import DataDirectory, WorkFolder
 from latent_core.runtime.postgres import EmbeddedPostgres
+from latent_core.runtime.socket_folder import listening_socket
 from latent_core.settings import Settings
 from latent_core.vectors.edge.index import MIN_FREE_BYTES, EdgeVectorIndex
 from latent_core.vectors.port import VectorIndex
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
     from latent_core.blobs.presigner import Presigner
     from latent_core.blobs.s3 import S3Address
 
+CONNECTIONS: Final = 20
+"""Of a process's pool."""
+CONNECTIONS_PER_PROCESS: Final = CONNECTIONS + 5
+"""Its pool, and connections of their own for notifications and dumps."""
+MAX_CONNECTIONS: Final = 60
+"""Of the embedded Postgres, for one process."""
 INSTALL: Final = "pip install 'latent-containers[servers]'"
 
 
@@ -43,6 +51,16 @@ class ProcessFolders:
     """Where users find the token."""
     alone: bool
     """Whether a store is embedded: then no other process may use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedServices:
+    """What the first gateway process has opened and further ones use (ADR 0069)."""
+
+    folders: ProcessFolders
+    dsn: str
+    engine: Path | None
+    """The socket of the embedded vector engine."""
 
 
 async def open_place(services: AsyncExitStack, settings: Settings) -> ProcessFolders:
@@ -65,8 +83,19 @@ async def open_postgres(services: AsyncExitStack, settings: Settings, place: Pro
     """Its DSN."""
     if settings.postgres_dsn is not None:
         return settings.postgres_dsn.get_secret_value()
-    postgres = await services.enter_async_context(EmbeddedPostgres(place.path))
+    further = settings.gateway_processes - 1
+    overrides = {"max_connections": str(MAX_CONNECTIONS + further * CONNECTIONS_PER_PROCESS)}
+    postgres = await services.enter_async_context(EmbeddedPostgres(place.path, overrides=overrides))
     return postgres.dsn
+
+
+def open_engine_socket(
+    services: AsyncExitStack, settings: Settings, place: ProcessFolders
+) -> tuple[socket.socket, Path] | tuple[None, None]:
+    """Where further processes will reach the embedded vector engine, if there will be any."""
+    if settings.qdrant_url is not None or settings.gateway_processes == 1:
+        return None, None
+    return services.enter_context(listening_socket(place.path, "vectors"))
 
 
 async def open_vectors(
@@ -75,7 +104,9 @@ async def open_vectors(
     place: ProcessFolders,
     installation: Installation,
     policy: MarkerPolicy,
+    listening: socket.socket | None = None,
 ) -> VectorIndex:
+    """``listening`` as of ``EdgeVectorIndex.open``."""
     index: VectorIndex
     if settings.qdrant_url is not None:
         with _server_clients():
@@ -87,8 +118,17 @@ async def open_vectors(
         index = await QdrantVectorIndex.open(address, installation, policy)
     else:
         index = await EdgeVectorIndex.open(
-            place.path / "vectors", min_free_bytes=max(MIN_FREE_BYTES, settings.min_free_bytes)
+            place.path / "vectors",
+            min_free_bytes=max(MIN_FREE_BYTES, settings.min_free_bytes),
+            listening=listening,
         )
+    services.push_async_callback(index.close)
+    return index
+
+
+async def connect_vectors(services: AsyncExitStack, folder: Path, engine: Path) -> VectorIndex:
+    """The engine that the first process has started on ``folder``."""
+    index = await EdgeVectorIndex.connect(folder / "vectors", engine)
     services.push_async_callback(index.close)
     return index
 

@@ -83,6 +83,8 @@ class Settings(BaseSettings):
     bind: str = _named("LLC_BIND", "MCP_BIND", default="127.0.0.1")
     port: int = _named("LLC_PORT", "MCP_PORT", default=7801, minimum=0, maximum=65_535)
     """0: any free port."""
+    gateway_processes: int = _named("LLC_GATEWAY_PROCESSES", default=1, minimum=1, maximum=16)
+    """Processes that answer requests at the one port."""
     url: str | None = _named("LLC_URL")
     """The gateway's address for the CLI; default http://<bind>:<port>."""
     public_url: str | None = _named("LLC_PUBLIC_URL")

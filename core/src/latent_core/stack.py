@@ -14,8 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from latent_core.backends import (
+    CONNECTIONS,
     ProcessFolders,
+    SharedServices,
+    connect_vectors,
     open_blobs,
+    open_engine_socket,
     open_place,
     open_postgres,
     open_presigner,
@@ -76,7 +80,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CONNECTIONS = 20
 ENSURE_PAUSE_SECONDS = 5.0
 MAX_ENSURE_PAUSE_SECONDS = 60.0
 
@@ -86,6 +89,8 @@ class Stack:
     """The services that gateway and worker use."""
 
     settings: Settings
+    shared: SharedServices
+    """For further processes."""
     db: Database
     keywords: KeywordIndex
     vectors: VectorIndex
@@ -148,23 +153,21 @@ class Stack:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, *, name: str = "up") -> AsyncIterator[Stack]:
+    async def open(
+        cls, settings: Settings, *, name: str = "up", joined: SharedServices | None = None
+    ) -> AsyncIterator[Stack]:
         """Open every service; raises ``Conflict``, ``Invalid`` or ``Unavailable`` with the reason.
 
-        ``name`` identifies the process in the database's list of sessions.
+        ``name`` identifies the process in the database's list of sessions. A further process uses the services that
+        the first one has ``joined`` it to.
         """
         failpoint.arm(settings.failpoint_name)
         async with AsyncExitStack() as services:
-            if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
-                dsn = settings.postgres_dsn.get_secret_value()
-                await await_server(dsn)
-                await _refuse_old(dsn)
-            place = await open_place(services, settings)
-            db = await _open_database(services, settings, place, name)
-            holder, policy = await _identity(settings, db)
-            await _check_own_bucket(settings, db)
-            vectors = await open_vectors(services, settings, place, holder, policy)
-            await _ensure_collections(services, db, vectors, alone=settings.qdrant_url is None)
+            if joined is None:
+                opened = await _open_stores(services, settings, name)
+            else:
+                opened = await _join_stores(services, settings, name, joined)
+            place, db, vectors = opened.shared.folders, opened.db, opened.vectors
             embedders = EmbedderRegistry(
                 settings,
                 place.models,
@@ -180,12 +183,13 @@ class Stack:
                 lambda name, per_minute: SharedTextRate(db, per_minute, name),
             )
             services.push_async_callback(language_models.close)
-            blobs = await open_blobs(services, settings, place, holder, policy)
+            blobs = await open_blobs(services, settings, place, opened.holder, opened.policy)
             metrics, capacity = Metrics(), CapacityGuard.of(settings, place.tmp)
             metrics.registry.register(ResourceCollector(db.stats, place.tmp))
             signing_key = await _signing_key(settings, db)
             stack = cls(
                 settings=settings,
+                shared=opened.shared,
                 db=db,
                 keywords=PostgresKeywordIndex(db),
                 vectors=vectors,
@@ -206,7 +210,7 @@ class Stack:
                 model_calls=ModelCalls(db, language_models),
                 rerankers=rerankers,
                 capacity=capacity,
-                presigner=open_presigner(services, settings, holder),
+                presigner=open_presigner(services, settings, opened.holder),
                 process=name,
             )
             services.push_async_callback(stack.breakers.close)
@@ -216,20 +220,63 @@ class Stack:
                 stack.closing.set()
 
 
+@dataclass(frozen=True, slots=True)
+class _Stores:
+    """The database and the vector engine, and what they say about this installation."""
+
+    shared: SharedServices
+    db: Database
+    vectors: VectorIndex
+    holder: Installation
+    policy: MarkerPolicy
+
+
+async def _open_stores(services: AsyncExitStack, settings: Settings, name: str) -> _Stores:
+    if settings.postgres_dsn is not None:  # a refused database leaves no folder behind
+        dsn = settings.postgres_dsn.get_secret_value()
+        await await_server(dsn)
+        await _refuse_old(dsn)
+    place = await open_place(services, settings)
+    db = await _open_database(services, settings, place, name)
+    holder, policy = await _identity(settings, db)
+    await _check_own_bucket(settings, db)
+    listening, engine = open_engine_socket(services, settings, place)
+    vectors = await open_vectors(services, settings, place, holder, policy, listening)
+    await _ensure_collections(services, db, vectors, alone=settings.qdrant_url is None)
+    return _Stores(SharedServices(place, db.dsn, engine), db, vectors, holder, policy)
+
+
+async def _join_stores(
+    services: AsyncExitStack, settings: Settings, name: str, shared: SharedServices
+) -> _Stores:
+    """The first process has migrated the database, checked the stores and made the collections."""
+    db = await _connected(services, shared.dsn, name)
+    holder, policy = await _identity(settings, db)
+    if shared.engine is not None:
+        vectors = await connect_vectors(services, shared.folders.path, shared.engine)
+    else:
+        vectors = await open_vectors(services, settings, shared.folders, holder, policy)
+    return _Stores(shared, db, vectors, holder, policy)
+
+
 async def _open_database(
     services: AsyncExitStack, settings: Settings, place: ProcessFolders, name: str
 ) -> Database:
     """Open and migrate the database."""
     dsn = await open_postgres(services, settings, place)
     await _migrate(dsn)
-    db = await services.enter_async_context(
-        await Database.open(dsn, max_size=CONNECTIONS, name=name)
-    )
+    db = await _connected(services, dsn, name)
     if settings.postgres_dsn is not None:
         await services.enter_async_context(taking_part(db, alone=place.alone))
     if place.alone:
         await _release_jobs(db)
     return db
+
+
+async def _connected(services: AsyncExitStack, dsn: str, name: str) -> Database:
+    return await services.enter_async_context(
+        await Database.open(dsn, max_size=CONNECTIONS, name=name)
+    )
 
 
 async def _release_jobs(db: Database) -> None:

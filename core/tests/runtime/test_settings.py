@@ -23,6 +23,7 @@ DELIVERED = {
     "data_dir": "where everything is kept",
     "bind": "address the gateway listens on",
     "port": "port the gateway listens on",
+    "gateway_processes": "how many processes answer requests",
     "url": "where the CLI finds the gateway",
     "public_url": "what links in answers start with",
     "trusted_proxies": "whose word is taken for where a request comes from",

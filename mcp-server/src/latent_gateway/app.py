@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AsyncExitStack,
-    asynccontextmanager,
-    contextmanager,
-)
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-import uvicorn
 from fastapi import FastAPI
 from starlette.routing import Match
-from starlette.types import ASGIApp
-from typing_extensions import override
 
-from latent_core.domain.errors import Conflict, Invalid
+from latent_core.domain.errors import Invalid
 from latent_core.domain.token import Api
 from latent_core.models.providers.registry import Providers
 from latent_core.runtime.data_directory import DataDirectory
@@ -32,7 +23,7 @@ from latent_core.runtime.stop import StopSignal, stop_signals
 from latent_core.runtime.tasks import ended
 from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings, warn_of_unknown_variables
-from latent_core.stack import Stack, refuse_taken
+from latent_core.stack import Stack
 from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import set_up_logs
 from latent_core.telemetry.metrics_server import metrics_served
@@ -86,6 +77,7 @@ from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console.on_demand import ConsoleOnDemand
 from latent_gateway.context import Gateway
 from latent_gateway.golden_files import adopt_golden
+from latent_gateway.http_server import GatewayServer, listen, run_server, server_config
 from latent_gateway.manifest_sync import read_folder, sync_manifests
 from latent_gateway.mcp import on_demand
 from latent_gateway.mcp.guard import CONNECTOR_PATH, PATH, GatewayNames, McpGuard
@@ -100,6 +92,8 @@ from latent_gateway.middleware.requests import (
 )
 from latent_gateway.model_warmer import ModelWarmer
 from latent_gateway.openapi import GatewayApi, documented_answers
+from latent_gateway.processes.group import ProcessGroup
+from latent_gateway.processes.handoff import Handoff, numbered
 from latent_gateway.query_log import QueryLog
 from latent_gateway.query_parameters import KNOWN_ONLY
 
@@ -146,13 +140,6 @@ ROUTERS = (
     health,
     on_demand,
 )
-SHUTDOWN_SECONDS = 10
-BACKLOG = 512
-GC_OBJECTS = 20_000
-"""New objects until a collection. A search over several containers makes some thousand, and Python's 700 would run
-several collections within each."""
-KEEP_ALIVE_SECONDS = 75
-"""Longer than clients keep an idle connection, so that none is closed under a new request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +243,10 @@ async def serve(
     forget_secrets(Settings)
     if companion is None:
         _refuse_to_be_alone(settings)
-    listening = _listen(settings)
+    listening = listen(settings)
     try:
-        await _run(settings, listening, announce, companion, log_file)
+        with numbered(1, settings.gateway_processes):
+            await _run(settings, listening, announce, companion, log_file, shown)
     finally:
         listening.close()
         if log_file is not None:
@@ -271,6 +259,7 @@ async def _run(
     announce: Announce,
     companion: Companion | None,
     log_file: LogFile | None,
+    shown: int,
 ) -> None:
     with stop_signals() as stop:
         async with AsyncExitStack() as running:
@@ -293,7 +282,9 @@ async def _run(
             await adopt_golden(stack, settings.manifests)
             if companion is not None:
                 await running.enter_async_context(companion(settings, stack))
-            await _answer(settings, stack, listening, announce, stop)
+            path = log_file.path if log_file is not None else None
+            handoff = Handoff(settings, stack.shared, path, shown)
+            await _answer(handoff, stack, listening, announce, stop)
 
 
 def _refuse_to_be_alone(settings: Settings) -> None:
@@ -310,57 +301,30 @@ def _refuse_to_be_alone(settings: Settings) -> None:
         )
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """Bind before anything starts, so that a port in use is an error at once."""
-    family = socket.AF_INET6 if ":" in settings.bind else socket.AF_INET
-    # With an explicit protocol, asyncio sets TCP_NODELAY. Otherwise a body that follows its head
-    # waits 40 ms for the client's delayed acknowledgement.
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.bind, settings.port))
-        listening.listen(BACKLOG)
-    except OSError as exc:
-        listening.close()
-        refuse_taken(settings)  # then another port would not help
-        raise Conflict(
-            f"port {settings.port} on {settings.bind} cannot be used ({exc.strerror}); choose another with --port or LLC_PORT",
-            port=settings.port,
-        ) from exc
-    return listening
-
-
 async def _answer(
-    settings: Settings,
+    handoff: Handoff,
     stack: Stack,
     listening: socket.socket,
     announce: Announce,
     stop: StopSignal,
 ) -> None:
+    settings = handoff.settings
     app = create_app(settings, stack)
-    server = _Server(server_config(settings, app))
+    group = ProcessGroup(handoff, settings.gateway_processes)
 
-    def end() -> None:
-        stack.closing.set()  # streams end first, so that they do not delay the shutdown
-        server.should_exit = True
+    server = GatewayServer(server_config(settings, app))
 
-    stop.gracefully(end)
-    warmer: ModelWarmer = app.state.gateway.warmer
-    warming = asyncio.create_task(warmer.keep_warm(), name="warm")
-    task = asyncio.create_task(server.serve(sockets=[listening]), name="gateway")
-    while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
-        await asyncio.sleep(0.01)
-    if server.started:
-        gc.freeze()  # modules stay: full collections over them would stop the loop for 0.1 s
-        gc.set_threshold(GC_OBJECTS, 10, 10)
+    def started() -> None:
+        group.start(server, listening)
         announce(_started(settings, stack, app, listening.getsockname()[1]))
+
+    sockets = [listening] if group.size == 1 else []
     try:
-        await task
+        await run_server(
+            server, app.state.gateway, sockets, stop, started=started, ending=group.begin_stop
+        )
     finally:
-        await ended(warming)
-        await warmer.close()
-        shared: Gateway = app.state.gateway
-        await shared.query_log.close()
+        await group.close()
 
 
 def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> StartedGateway:
@@ -374,26 +338,3 @@ def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> Start
 
 def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def server_config(settings: Settings, app: ASGIApp) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Otherwise any process on this machine could forge its address with X-Forwarded-For.
-        proxy_headers=bool(settings.trusted_proxies),
-        forwarded_allow_ips=",".join(settings.trusted_proxies),
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
-
-
-class _Server(uvicorn.Server):
-    """A server that does not handle signals: the worker in the same process must stop as well, in order."""
-
-    @override
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import orjson
 
+from latent_core.backends import ProcessFolders, SharedServices
 from latent_core.blobs.files import FileBlobStore, FileBlobStores
 from latent_core.blobs.port import BlobStores
 from latent_core.blobs.signing import Signer
@@ -250,8 +251,10 @@ def embedded_stack(
     folder, tmp = settings.data_dir, settings.data_dir / "tmp"
     language_models = LanguageModels(Providers.of(settings), lambda _, n: TextRate(n))
     blobs, metrics = blobs or FileBlobStores(FileBlobStore(folder / "blobs", tmp)), Metrics()
+    folders = ProcessFolders(folder, folder / "models", tmp, token="", token_place="", alone=True)
     return Stack(
         settings=settings,
+        shared=SharedServices(folders, database.dsn, engine=None),
         db=database,
         keywords=PostgresKeywordIndex(database),
         vectors=vectors,

@@ -79,7 +79,7 @@ class Cluster:
     data_dir: Path
     socket_root: Path | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
-    """Settings that replace ours, for tests and measurements."""
+    """Settings that replace ours."""
 
     @property
     def data(self) -> Path:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections import deque
 from io import TextIOWrapper
-from logging.handlers import RotatingFileHandler
+from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Final
 
@@ -23,13 +23,26 @@ class LogFile(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._early: deque[logging.LogRecord] = deque(maxlen=MAX_EARLY_LINES)
-        self._file: logging.Handler | None = None
+        self._file: logging.FileHandler | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file, once it is open."""
+        return Path(self._file.baseFilename) if self._file is not None else None
 
     def open(self, path: Path) -> None:
         """Write the lines so far and all later ones to ``path``."""
-        file = _File(
-            path, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True
+        self._use(
+            _RotatedFile(
+                path, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", delay=True
+            )
         )
+
+    def follow(self, path: Path) -> None:
+        """The same to a file that another process has open and rotates."""
+        self._use(_FollowedFile(path, encoding="utf-8", delay=True))
+
+    def _use(self, file: logging.FileHandler) -> None:
         file.setFormatter(self.formatter)
         self._file = file
         while self._early:
@@ -49,7 +62,7 @@ class LogFile(logging.Handler):
         super().close()
 
 
-class _File(RotatingFileHandler):
+class _PrivateFile(logging.FileHandler):
     @override
     def _open(self) -> TextIOWrapper:
         """Only its owner may read it, also if others may read its folder."""
@@ -59,3 +72,11 @@ class _File(RotatingFileHandler):
     @override
     def handleError(self, record: logging.LogRecord) -> None:
         """A line that cannot be written is dropped: a full disk is reported by the stores, not once per line."""
+
+
+class _RotatedFile(_PrivateFile, RotatingFileHandler):
+    pass
+
+
+class _FollowedFile(_PrivateFile, WatchedFileHandler):
+    pass

@@ -1,0 +1,137 @@
+"""A further gateway process, as the first one sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from typing import Final, Self
+
+from latent_gateway.processes.channel import Channel, Kind
+from latent_gateway.processes.handoff import Handoff
+
+logger = logging.getLogger(__name__)
+
+PROGRAM: Final = "latent_gateway.further"
+LATE_SECONDS: Final = 3.0
+"""Without a sign of life for so long, a process gets no new connections."""
+EXIT_SECONDS: Final = 5.0
+"""For a process to end that has closed its channel."""
+
+
+class FurtherProcess:
+    """A running process. ``listen`` waits for its end."""
+
+    def __init__(
+        self, number: int, process: Process, channel: Channel, connections: socket.socket
+    ) -> None:
+        self.number = number
+        self.started_at = self.heard_at = time.monotonic()
+        self.is_ready = False
+        self.open_connections = 0
+        self._process = process
+        self._channel = channel
+        self._connections = connections
+
+    @classmethod
+    async def spawn(cls, handoff: Handoff) -> Self:
+        messages, their_messages = socket.socketpair()
+        connections, their_connections = socket.socketpair()
+        connections.setblocking(False)
+        with their_messages, their_connections:
+            ends = (their_messages.fileno(), their_connections.fileno())
+            channel = await Channel.open(messages)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-P", "-m", PROGRAM, *map(str, ends)),
+                    stdin=PIPE,
+                    stdout=DEVNULL,
+                    pass_fds=ends,
+                    start_new_session=True,  # Ctrl-C in the terminal is for the first process alone
+                )
+            except BaseException:
+                channel.close()
+                connections.close()
+                raise
+        assert process.stdin is not None
+        process.stdin.write(pickle.dumps(handoff))  # it stays open: the lifeline
+        return cls(handoff.number, process, channel, connections)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        return self._process.returncode
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since its last message."""
+        return time.monotonic() - self.heard_at
+
+    @property
+    def takes_connections(self) -> bool:
+        return self.is_ready and self.silent_seconds < LATE_SECONDS
+
+    def serve_connection(self, connection: socket.socket) -> bool:
+        """Pass on an accepted connection; false if the process does not take it."""
+        try:
+            socket.send_fds(self._connections, [b"c"], [connection.fileno()])
+        except OSError as exc:  # it is gone, or hangs and its queue is full
+            logger.info(
+                "connection_not_passed_on", extra={"number": self.number, "cause": str(exc)}
+            )
+            return False
+        self.open_connections += 1
+        connection.close()
+        return True
+
+    async def listen(self) -> None:
+        """Note what the process says, until it is gone."""
+        async for message in self._channel.messages():
+            self.heard_at = time.monotonic()
+            match message.kind:
+                case Kind.READY:
+                    self.is_ready = True
+                    logger.info(
+                        "gateway_process_ready", extra={"number": self.number, "pid": self.pid}
+                    )
+                case Kind.CLOSED:
+                    self.open_connections -= 1
+                case Kind.ALIVE:
+                    pass
+        self.is_ready = False
+        self._channel.close()
+        self._connections.close()
+        await self._exited()
+
+    def stop(self) -> None:
+        """Ask it to end in order."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Do not use the process object: it reaps before it signals, and the event loop then never gets the status.
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    async def _exited(self) -> None:
+        try:
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()

@@ -1,0 +1,180 @@
+"""All gateway processes of an installation: the first one starts, watches, replaces and ends the further ones, and
+gives each new connection to the one with the fewest (ADR 0069)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from latent_core.runtime.tasks import ended
+from latent_gateway.http_server import SHUTDOWN_SECONDS, GatewayServer
+from latent_gateway.processes.further_process import FurtherProcess
+from latent_gateway.processes.handoff import Handoff
+
+logger = logging.getLogger(__name__)
+
+PAUSES_SECONDS: Final = (0.0, 0.5, 2.0, 10.0, 30.0)
+"""Before a process is started again."""
+STEADY_SECONDS: Final = 60.0
+"""A process that lived so long is started again without a pause."""
+WATCH_SECONDS: Final = 1.0
+ACCEPT_PAUSE_SECONDS: Final = 1.0
+"""After a connection could not be accepted: there may be too many open files."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTimeouts:
+    """Timeouts in seconds."""
+
+    start: float = 60.0
+    """Until a new process is ready."""
+    hang: float = 10.0
+    """Without a sign of life from a process."""
+    stop: float = SHUTDOWN_SECONDS + 5.0
+    """For a process to end in order."""
+
+
+class ProcessGroup:
+    """The processes of the numbers 1 (this one) to ``size``."""
+
+    def __init__(
+        self, handoff: Handoff, size: int, timeouts: GroupTimeouts = GroupTimeouts()
+    ) -> None:
+        self.size = size
+        self._handoff = handoff
+        self._timeouts = timeouts
+        self._further: dict[int, FurtherProcess] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._accepting: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+        self._given_at: dict[int, int] = {}
+        """The count of connections at which each process got its last one."""
+        self._given = 0
+
+    @property
+    def ready(self) -> int:
+        """Processes that answer requests, this one included."""
+        return 1 + sum(process.is_ready for process in self._further.values())
+
+    def start(self, server: GatewayServer, listening: socket.socket) -> None:
+        """Accept connections for ``server`` and the further processes, which are started now."""
+        if self.size == 1:
+            return
+        self._accepting = asyncio.create_task(self._accept(server, listening), name="accept")
+        self._keepers = [
+            asyncio.create_task(self._keep(number), name=f"process-{number}")
+            for number in range(2, self.size + 1)
+        ]
+
+    def begin_stop(self) -> None:
+        """Accept no more connections, and ask the further processes to end."""
+        self._stopping.set()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for process in self._further.values():
+            process.stop()
+
+    async def close(self) -> None:
+        """Return when all further processes are gone."""
+        self.begin_stop()
+        if self._accepting is not None:
+            await ended(self._accepting)
+        if not self._keepers:
+            return
+        await asyncio.wait(self._keepers, timeout=self._timeouts.stop)
+        for process in self._further.values():
+            logger.warning("gateway_process_killed", extra={"number": process.number})
+            process.kill()
+        await asyncio.gather(*self._keepers)
+
+    async def _accept(self, server: GatewayServer, listening: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as exc:
+                logger.warning("connection_not_accepted", extra={"cause": str(exc)})
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+            else:
+                self._give(connection, server)
+
+    def _give(self, connection: socket.socket, server: GatewayServer) -> None:
+        """To the process with the fewest open connections; of those, to the one that got its last one first."""
+        self._given += 1
+        load = {1: server.open_connections} | {
+            number: process.open_connections
+            for number, process in self._further.items()
+            if process.takes_connections
+        }
+        for number in sorted(load, key=lambda n: (load[n], self._given_at.get(n, 0))):
+            if number == 1:
+                server.serve_connection(connection)
+            elif not self._further[number].serve_connection(connection):
+                continue
+            self._given_at[number] = self._given
+            return
+
+    async def _keep(self, number: int) -> None:
+        """Start the process, and again whenever it ends, until ``begin_stop``."""
+        failures = 0
+        while not self._stopping.is_set():
+            started_at = time.monotonic()
+            try:
+                process = await FurtherProcess.spawn(self._handoff.of(number))
+            except OSError as exc:
+                logger.warning(
+                    "gateway_process_start_failed", extra={"number": number, "cause": str(exc)}
+                )
+            else:
+                await self._run(process)
+            if time.monotonic() - started_at > STEADY_SECONDS:
+                failures = 0
+            await self._pause(PAUSES_SECONDS[min(failures, len(PAUSES_SECONDS) - 1)])
+            failures += 1
+
+    async def _run(self, process: FurtherProcess) -> None:
+        """Watch a process until it is gone."""
+        self._further[process.number] = process
+        if self._stopping.is_set():
+            process.stop()
+        watching = asyncio.create_task(self._watch(process))
+        try:
+            await process.listen()
+        finally:
+            await ended(watching)
+            del self._further[process.number]
+        if not self._stopping.is_set():
+            logger.error(
+                "gateway_process_exited",
+                extra={
+                    "number": process.number,
+                    "pid": process.pid,
+                    "exit_status": process.exit_status,
+                },
+            )
+
+    async def _watch(self, process: FurtherProcess) -> None:
+        """Kill a process that does not start in time, or hangs."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(WATCH_SECONDS)
+            if time.monotonic() - before > 2 * WATCH_SECONDS:
+                process.heard_at = time.monotonic()  # this process could not listen itself
+            limit = self._timeouts.hang if process.is_ready else self._timeouts.start
+            if process.silent_seconds > limit and not self._stopping.is_set():
+                logger.error(
+                    "gateway_process_hangs", extra={"number": process.number, "pid": process.pid}
+                )
+                process.kill()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,259 @@
+"""`latent up` with two gateway processes: they share connections, one dies or hangs, both end together (ADR 0069)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import httpx
+import psutil
+import pytest
+import pytest_asyncio
+
+from latent_core.domain.manifest.model import Acl, Roles
+from latent_core.domain.token import Scope
+from latent_core.wire.containers import ContainerState
+from tests.http.test_http_surface import ingest, manifest
+from tests.support.harness.installation import Installation, eventually
+from tests.support.notifications import notifications_cut
+from tests.support.servers.embedding_server import EmbeddingServer
+
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+
+GULLS: Final = "The herring gull nests on the north cliff above the old harbour."
+FOG: Final = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
+PROGRAM: Final = "latent_gateway.further"
+LIST: Final = "/v1/containers/list"
+SEARCH: Final = "/v1/containers/search"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="pair")
+async def two_processes(
+    install_root: Path, embedding_server: EmbeddingServer
+) -> AsyncIterator[Installation]:
+    settings = {
+        "LLC_GATEWAY_PROCESSES": "2",
+        "LLC_EMBED_BASE_URL": embedding_server.base_url,
+        "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+    }
+    one = Installation(install_root / "pair", settings)
+    with ignored(signal.SIGINT):  # as by `latent up &` in a script
+        await one.start()
+    yield one
+    await one.stop()
+
+
+@asynccontextmanager
+async def connections(
+    pair: Installation, token: str | None = None
+) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """One connection to each of the two processes."""
+    async with connection(pair, token) as first:
+        number = await answering_process(pair, first)
+        others: list[httpx.AsyncClient] = []
+
+        async def to_the_other() -> bool:
+            other = connection(pair, token)
+            if await answering_process(pair, other) != number:
+                others.append(other)
+            else:
+                await other.aclose()
+            return bool(others)
+
+        await eventually(to_the_other, what="a connection to the other process")
+        async with aclosing(others[0]) as second:
+            yield [first, second]
+
+
+def connection(pair: Installation, token: str | None = None) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        base_url=pair.url,
+        headers={"Authorization": f"Bearer {token or pair.token}"},
+        limits=httpx.Limits(max_connections=1),
+        trust_env=False,
+    )
+
+
+async def answering_process(pair: Installation, http: httpx.AsyncClient) -> int:
+    request_id = (await http.get(LIST)).headers["x-request-id"]
+    numbers: list[int] = []
+
+    async def logged() -> bool:
+        numbers[:] = [
+            line["process_no"] for line in pair.logged() if line.get("request_id") == request_id
+        ]
+        return bool(numbers)
+
+    await eventually(logged, what="the line of the request")
+    return numbers[0]
+
+
+def further(pair: Installation) -> list[psutil.Process]:
+    found = []
+    for child in pair.children():
+        with suppress(psutil.Error):  # it ends
+            if PROGRAM in child.cmdline():
+                found.append(child)
+    return found
+
+
+async def another_serves(pair: Installation, ended: psutil.Process) -> None:
+    """Return when another process serves in the place of one that ended."""
+
+    async def started() -> bool:
+        return any(process.pid != ended.pid for process in further(pair))
+
+    await eventually(started, what="another process")
+    assert not ended.is_running()
+    async with connections(pair):
+        assert len(further(pair)) == 1
+
+
+async def find(http: httpx.AsyncClient, container: str) -> httpx.Response:
+    body = {"containers": [container], "query": "gull", "top_k": 5}
+    return await http.post(SEARCH, json=body)
+
+
+async def finds(http: httpx.AsyncClient, container: str) -> bool:
+    answer = (await find(http, container)).json()
+    assert "hits" in answer, answer
+    return bool(answer["hits"])
+
+
+async def add(http: httpx.AsyncClient, container: str, text: str) -> httpx.Response:
+    """A note, which is searchable when the answer comes."""
+    body = {"container_id": container, "text": text, "wait_seconds": 5}
+    return await http.post("/v1/containers/add", json=body)
+
+
+async def test_what_is_written_by_one_process_is_found_by_both(pair: Installation) -> None:
+    async with pair.client() as client:
+        for name in ("here", "there"):
+            await client.create(manifest(name))
+        async with connections(pair) as both:
+            for http, name in zip(both, ("here", "there"), strict=True):
+                assert (await add(http, name, GULLS)).is_success
+            for http in both:
+                for name in ("here", "there"):
+                    assert await finds(http, name)
+
+
+async def test_lost_rights_are_refused_by_the_next_request_at_each_process_without_notifications(
+    pair: Installation,
+) -> None:
+    acl = Acl(roles=Roles(owner=["local:you"], writer=["local:ann"], reader=["local:bob"]))
+    async with pair.client() as client:
+        for name in ("rights", "closing"):
+            await client.create(manifest(name, acl=acl))
+            await ingest(client, name, "gulls.md", GULLS.encode())
+        ann = await client.create_token("local:ann", scopes=[Scope.READ, Scope.WRITE])
+        bob = await client.create_token("local:bob", scopes=[Scope.READ])
+        async with (
+            connections(pair, ann.secret) as anns,
+            connections(pair, bob.secret) as bobs,
+            notifications_cut(pair.dsn),
+        ):
+            for http in (*anns, *bobs):
+                for name in ("rights", "closing"):
+                    assert await finds(http, name)
+            lowered = Acl(roles=Roles(owner=["local:you"], reader=["local:ann", "local:bob"]))
+            etag = (await client.describe("rights")).etag
+            await client.update(manifest("rights", acl=lowered), if_match=etag)
+            for http in anns:
+                assert (await add(http, "rights", FOG)).status_code == 403
+                assert await finds(http, "rights")
+
+            await client.set_state("closing", ContainerState.ARCHIVED)
+            for http in bobs:  # only owners see an archived container
+                assert (await find(http, "closing")).status_code == 404
+
+            await client.revoke_token(bob.token.id)
+            for http in bobs:
+                assert (await find(http, "rights")).status_code == 401
+
+
+async def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(
+    pair: Installation,
+) -> None:
+    async with pair.client() as client:
+        await client.create(manifest("load"))
+        await ingest(client, "load", "gulls.md", GULLS.encode())
+    async with connections(pair):
+        (victim,) = further(pair)
+    over = asyncio.Event()
+    answers: Counter[int] = Counter()
+    lost: set[int] = set()
+
+    async def read(number: int) -> None:
+        while not over.is_set():
+            async with connection(pair) as http:
+                with suppress(httpx.NetworkError, httpx.RemoteProtocolError):
+                    while not over.is_set():
+                        assert await finds(http, "load")
+                        answers[number] += 1
+                    return
+            lost.add(number)
+
+    readers = [asyncio.create_task(read(number)) for number in range(4)]
+
+    async def all_answered() -> bool:
+        return len(answers) == len(readers)
+
+    await eventually(all_answered, what="answers to all readers")
+    assert not lost
+    victim.kill()
+    answers.clear()
+    await eventually(all_answered, what="answers to all readers after the end of a process")
+    await another_serves(pair, victim)
+    over.set()
+    await asyncio.gather(*readers)
+    assert 0 < len(lost) < len(readers), "only connections to the killed process are lost"
+
+
+async def test_a_process_that_hangs_is_replaced(pair: Installation) -> None:
+    async with connections(pair) as (http, _):
+        (victim,) = further(pair)
+        victim.suspend()
+        await another_serves(pair, victim)
+        assert (await http.get(LIST)).is_success
+
+
+async def test_both_end_in_order_also_where_the_shell_ignores_interrupts(
+    pair: Installation,
+) -> None:
+    below = pair.children()
+    assert len(further(pair)) == 1
+    assert await pair.stop(signal.SIGINT) == 0
+    assert not [process for process in below if process.is_running()]
+    await pair.start()
+    async with connections(pair):
+        pass
+
+
+async def test_both_end_when_the_first_is_killed(pair: Installation) -> None:
+    below = pair.children()
+    await pair.kill()
+
+    async def gone() -> bool:
+        return not [process for process in below if process.is_running()]
+
+    await eventually(gone, what="the end of all processes")
+
+
+@contextmanager
+def ignored(number: signal.Signals) -> Iterator[None]:
+    """Processes that the block starts ignore the signal."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
