@@ -4,35 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from latent_core.bm25 import analyser
-from latent_core.bm25.analyser import TokenSpan
-from latent_core.bm25.segment import ASCII_TOKEN, TOKEN
 from latent_core.domain.table import header_row
+from latent_core.search.word_matches import Spans, TermMatch, word_matches
 
-Spans = Callable[[str, str], Sequence[TokenSpan]]
-"""Maps (text, language) to the words with their lexemes."""
-
-TermMatch = tuple[int, int, set[str]]
-"""Start, end and terms; an exact match has the term ``=pattern``."""
 ExactSpan = tuple[int, int, str]
 """Start and end of an exact match, and the pattern."""
 
 SCANNED_CHARS: Final = 20_000
 """Only this many characters of a chunk are scanned for the best window."""
-KEEP_BEGINNINGS: Final = frozenset({"english", "simple"})
-"""Languages whose stems keep the first two letters of the word. Comparing these letters rules out most words in a tenth
-of the time that stemming takes."""
-REMEMBERED_TOKENS: Final = 32_768
-"""Cached tokens with their terms; most words of a hit occurred in earlier hits."""
-REMEMBERED_CHARS: Final = 64
-"""Longer tokens are rare and not cached."""
-
-
 MIN_LABELS: Final = 3
 """Lines in a row that are labels; a single short line is a heading or the end of a paragraph."""
 MAX_LABEL_CHARS: Final = 24
@@ -86,7 +70,7 @@ def make_snippet(
     of labels (``_labels``), though these contain more words."""
     scanned = text[:SCANNED_CHARS]
     query_terms = set(terms)
-    matches = list(_matches(scanned, language, query_terms, spans)) if query_terms else []
+    matches = list(word_matches(scanned, language, query_terms, spans)) if query_terms else []
     matches += [(start, end, {f"={pattern}"}) for start, end, pattern in exact]
     matches.sort(key=lambda match: match[:2])
     deciding = [m for m in matches if m[0] >= head] or matches
@@ -128,56 +112,8 @@ def highlighted(text: str, language: str, query: str) -> list[tuple[int, int]]:
     """Character ranges of the words in ``text`` that match a word of ``query``, in order and apart."""
     terms = set(analyser.query_terms(query, [language]))
     scanned = text[:SCANNED_CHARS]
-    matches = _matches(scanned, language, terms, analyser.spans) if terms else ()
+    matches = word_matches(scanned, language, terms, analyser.spans) if terms else ()
     return _joined([(start, end) for start, end, _ in matches])
-
-
-def _matches(text: str, language: str, query_terms: set[str], spans: Spans) -> Iterator[TermMatch]:
-    """The words of ``text`` that match a query term: start, end and terms."""
-    standing: dict[str, set[str]] = {}
-    for match in _candidates(text, language, query_terms).finditer(text):
-        token = match.group()
-        terms = standing.get(token)
-        if terms is None:
-            find = _remembered if len(token) <= REMEMBERED_CHARS else _terms
-            terms = standing[token] = query_terms.intersection(find(token, language, spans))
-        if terms:
-            yield match.start(), match.end(), terms
-
-
-def _candidates(text: str, language: str, query_terms: set[str]) -> re.Pattern[str]:
-    """A pattern for tokens of ``text`` that may match a query term (the innermost loop of a search)."""
-    if not text.isascii():
-        return TOKEN
-    beginnings = _beginnings(query_terms) if language in KEEP_BEGINNINGS else None
-    return _pattern(beginnings) if beginnings else ASCII_TOKEN
-
-
-@lru_cache(maxsize=256)
-def _pattern(beginnings: frozenset[str]) -> re.Pattern[str]:
-    """``ASCII_TOKEN`` without plain words that begin with other letters; compound names still match.
-
-    A skipped token is always one whole plain word, so no match begins inside a token.
-    """
-    other = "|".join(re.escape(two) for two in sorted(beginnings))
-    plain = rf"(?!(?i:{other}))[A-Za-z][a-z]+(?!\w|[.'-]\w)"
-    return re.compile(rf"(?<!\w)(?!{plain})(?:{ASCII_TOKEN.pattern})", re.ASCII)
-
-
-def _beginnings(terms: set[str]) -> frozenset[str] | None:
-    """The first two letters of plain words that may match one of ``terms``; None if any word may."""
-    if any(len(term) < 2 for term in terms):
-        return None
-    found = {term[:2] for term in terms if term[:2].isascii() and term[:2].isalpha()}
-    return frozenset(found | {f"{two[0]}y" for two in found if two[1] == "i"})  # dying: die
-
-
-def _terms(token: str, language: str, spans: Spans) -> tuple[str, ...]:
-    """The index terms of one token."""
-    return tuple(term for span in spans(token, language) for term in span.terms)
-
-
-_remembered = lru_cache(maxsize=REMEMBERED_TOKENS)(_terms)
 
 
 def _window(
