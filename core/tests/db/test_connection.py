@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -210,3 +211,37 @@ async def test_a_call_that_ends_well_shows_that_the_server_answers(database: Dat
     assert await count(database) == 0
     assert database.answered_since(begun)
     assert not database.answered_since(now())
+
+
+async def test_the_connection_that_was_used_last_is_used_next(dsn: str) -> None:
+    async with await Database.open(dsn, min_size=3, max_size=3) as database:
+        async with database.reading() as first, database.reading() as second:
+            used = [first.info.backend_pid, second.info.backend_pid]
+        last = used[0]  # given back after the other
+        for _ in range(5):
+            async with database.reading() as conn:
+                assert conn.info.backend_pid == last
+
+
+async def test_callers_that_are_cancelled_at_any_moment_give_their_connections_back(
+    dsn: str,
+) -> None:
+    async def read(database: Database) -> None:
+        async with database.transaction(isolation="repeatable read", read_only=True) as conn:
+            await conn.execute("SELECT pg_sleep(0.002)")
+
+    async with await Database.open(dsn, min_size=4, max_size=4) as database:
+        for turns in range(150):
+            tasks = [asyncio.create_task(read(database)) for _ in range(6)]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        async with AsyncExitStack() as stack:
+            for _ in range(4):
+                conn = await stack.enter_async_context(database.transaction())
+                row = await (await conn.execute("SHOW transaction_isolation")).fetchone()
+                assert row == {"transaction_isolation": "read committed"}
+                row = await (await conn.execute("SHOW transaction_read_only")).fetchone()
+                assert row == {"transaction_read_only": "off"}

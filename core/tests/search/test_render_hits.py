@@ -116,7 +116,7 @@ def shown(
     first, last = row["page"] or 1, row["page_end"] or row["page"] or 0
     spanned = [{"page": n} | one for n, one in sorted((pages or {}).items()) if first <= n <= last]
     files = [PageFiles(**one) for one in spanned]
-    found = HydratedRows({("ships", 1): HitRow(**row | {"pages": files})}, {}, {})
+    found = HydratedRows({("ships", 1): HitRow(**row | {"pages": files})}, {})
     ((hit,),) = render(
         [Group(RankedCandidate("ships", 1, DOC, 0.5, 0.5))], found, [retrieved], LinkSigner()
     )
@@ -317,7 +317,7 @@ def passages(*rows: dict[str, Any], channels: tuple[str, ...] = ("bm25", "vector
     )
     documents = render(
         [Group(best, tuple(rest)), Group(last)],
-        HydratedRows(found, {}, {}),
+        HydratedRows(found, {}),
         [ContainerCandidates(plan)],
         LinkSigner(),
     )

@@ -8,9 +8,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from latent_core.db.connection import Connection, Database
-from latent_core.db.documents import chunks, generated_chunks, pages
+from latent_core.db.documents import chunks, generated_chunks
 from latent_core.db.documents.chunks import ChunkKey, HitRow, PlaceRow
-from latent_core.db.documents.pages import MissingImage
 from latent_core.domain.chunk import Modality
 from latent_core.search.ranking import Group, RankedCandidate
 
@@ -28,8 +27,6 @@ class HydratedRows:
     """Of the groups' best and of their passages."""
     places: dict[ChunkKey, PlaceRow]
     """Of their others and of their duplicates."""
-    lacks: dict[UUID, MissingImage]
-    """Documents without an image: whether and why it is missing."""
     captions: dict[tuple[UUID, int], str] = field(default_factory=dict)
     """What language models wrote about pictures, by document and page."""
 
@@ -56,18 +53,9 @@ async def hydrate(db: Database, groups: Sequence[Group]) -> HydratedRows:
         others = await _rows(
             conn, chunks.places, [c for g in groups for c in (*g.others, *g.duplicates)]
         )
-        lacking = {row.doc_id for row in shown.values() if _lacks_image(row)}
-        lacks = await pages.lacks(conn, sorted(lacking)) if lacking else {}
         pictures = {row.doc_id for row in shown.values() if row.modality == Modality.IMAGE.value}
         captions = await generated_chunks.captions(conn, sorted(pictures)) if pictures else {}
-    return HydratedRows(shown, others, lacks, captions)
-
-
-def _lacks_image(row: HitRow) -> bool:
-    """Whether an image of its pages is missing. Records of a corpus have no pages."""
-    if row.parent_id is not None:
-        return False
-    return not row.pages or not all(page.image_sha256 for page in row.pages)
+    return HydratedRows(shown, others, captions)
 
 
 async def _rows(

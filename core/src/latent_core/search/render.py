@@ -19,7 +19,7 @@ from latent_core.db.containers import Space
 from latent_core.db.documents import chunk_texts
 from latent_core.db.documents.chunk_texts import NeighbourRow
 from latent_core.db.documents.chunks import HitRow, PageFiles, PlaceRow, Position
-from latent_core.db.documents.pages import NO_IMAGE, MissingImage
+from latent_core.db.documents.pages import MissingImage, missing_image
 from latent_core.domain.chunk import FRONT_MATTER, TIMESTAMPS, BlockType, Modality
 from latent_core.domain.generated import GeneratedBy
 from latent_core.domain.manifest.model import Display
@@ -124,9 +124,7 @@ class _Look:
     """Why there is no image."""
 
 
-def _look(
-    row: HitRow, page: PageFiles | None, found: HydratedRows, bucket: str, links: LinkSigner
-) -> _Look:
+def _look(row: HitRow, page: PageFiles | None, bucket: str, links: LinkSigner) -> _Look:
     uris = [_page_uri(one, bucket, links) for one in row.pages]
     share = picture_share(page.visual if page else None, row.modality)
     importance, importance_by = judged(page.importance if page else None, share)
@@ -139,7 +137,7 @@ def _look(
         importance=importance,
         importance_by=importance_by,
         share=share,
-        lack=found.lacks.get(row.doc_id, NO_IMAGE),
+        lack=missing_image(row.drawing),
     )
 
 
@@ -165,7 +163,7 @@ def _hit(
         prose=row.block_type not in (BlockType.TABLE.value, BlockType.CODE.value),
     )
     pages = HitPages.of(row)
-    look = _look(row, pages.best(snippet), found, retrieved.plan.container.bucket, links)
+    look = _look(row, pages.best(snippet), retrieved.plan.container.bucket, links)
     return Hit(
         container_id=group.best.container_id,
         doc_id=row.doc_id,

@@ -62,6 +62,17 @@ class _Json(JsonFormatter):
             timestamp=True,
         )
         self._own = own
+        self._last: tuple[logging.LogRecord, str] | None = None
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        """One record goes to stderr and to the file one after the other: it is formatted once."""
+        last = self._last
+        if last is not None and last[0] is record:
+            return last[1]
+        line = super().format(record)
+        self._last = (record, line)
+        return line
 
     @override
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
@@ -123,12 +134,13 @@ def set_up_logs(
     hidden = sorted((one for one in secrets if len(one) >= RUN), key=len, reverse=True)
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     text = _Text("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S", hidden)
+    json = _Json(hidden)
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json(hidden) if as_json else text)
+    handler.setFormatter(json if as_json else text)
     handler.setLevel(shown)
     handlers: list[logging.Handler] = [handler]
     if file is not None:
-        file.setFormatter(text if form == "text" else _Json(hidden))
+        file.setFormatter(text if form == "text" else json)
         handlers.append(file)
     for one in handlers:
         one.addFilter(_BoundFieldsFilter())

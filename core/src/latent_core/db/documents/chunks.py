@@ -70,7 +70,14 @@ SELECT c.container_id, c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.m
        (SELECT e.mapped FROM containers k JOIN spaces s ON s.id = k.live_space
         JOIN embedded e ON e.doc_id = d.id AND e.collection_id = coalesce(s.collection_id, s.id) AND e.generation = c.generation
         WHERE k.id = c.container_id) AS mapped,
-       spanned.pages
+       spanned.pages,
+       (SELECT jsonb_build_object('id', j.id, 'state', j.state, 'cause', j.cause, 'warnings', j.warnings,
+                                  'open', j.state IN ('queued', 'running'),
+                                  'recent', j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds')
+        FROM jobs j
+        WHERE j.doc_id = d.id AND j.kind = 'render' AND d.parent_id IS NULL
+          AND (spanned.pages IS NULL OR spanned.pages @> '[{"image_sha256": null}]')
+        ORDER BY j.id DESC LIMIT 1) AS drawing
 FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
 JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
@@ -276,6 +283,9 @@ class HitRow(PlaceRow):
     """The live space holds a mapped vector of it; None without a row in ``embedded``."""
     pages: list[PageFiles]
     """The pages that it spans, in order."""
+    drawing: dict[str, Any] | None = None
+    """The last job that draws the pages of its document (``pages.missing_image``), where one of ``pages`` has no image.
+    Records of a corpus have no pages."""
 
 
 def _hit_row(row: dict[str, Any]) -> HitRow:

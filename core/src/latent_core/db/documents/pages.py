@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -198,10 +198,13 @@ async def listed(conn: Connection, doc_id: UUID, *, after: int, limit: int) -> l
 async def lacks(conn: Connection, doc_ids: Sequence[UUID]) -> dict[UUID, MissingImage]:
     """Why documents have no page images; absent where no job gives a reason."""
     cursor = await conn.execute(DRAWING, {"doc_ids": list(doc_ids)})
-    return {row["doc_id"]: _lack(row) for row in await cursor.fetchall()}
+    return {row["doc_id"]: missing_image(row) for row in await cursor.fetchall()}
 
 
-def _lack(job: dict[str, Any]) -> MissingImage:
+def missing_image(job: Mapping[str, Any] | None) -> MissingImage:
+    """Why an image is missing, by the last job that draws the pages; None: there was no such job."""
+    if job is None:
+        return NO_IMAGE
     if job["open"] or job["recent"]:
         return MissingImage("pending", drawing=job["open"])
     issues = [job["cause"]] if job["cause"] else job["warnings"]
