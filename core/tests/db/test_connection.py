@@ -231,9 +231,9 @@ async def test_callers_that_are_cancelled_at_any_moment_give_their_connections_b
             await conn.execute("SELECT pg_sleep(0.002)")
 
     async with await Database.open(dsn, min_size=4, max_size=4) as database:
-        for turns in range(150):
+        for steps in range(150):
             tasks = [asyncio.create_task(read(database)) for _ in range(6)]
-            for _ in range(turns):
+            for _ in range(steps):
                 await asyncio.sleep(0)
             for task in tasks:
                 task.cancel()

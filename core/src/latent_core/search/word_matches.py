@@ -66,10 +66,10 @@ def beginnings(terms: set[str]) -> set[str]:
     return found | {f"{two[0]}y" for two in found if two[1:] == "i"}  # dying: die
 
 
-def _places(text: str, wanted: set[str]) -> list[int]:
+def _places(text: str, needle: set[str]) -> list[int]:
     """Offsets within the tokens that may match, in order."""
     lowered = text.lower()
-    found = [at for one in wanted for at in _found(lowered, one) if _may_begin(text, at)]
+    found = [at for one in needle for at in _found(lowered, one) if _may_begin(text, at)]
     last = len(text) - 1
     found += [
         at
@@ -81,11 +81,11 @@ def _places(text: str, wanted: set[str]) -> list[int]:
     return found
 
 
-def _found(text: str, wanted: str) -> Iterator[int]:
-    at = text.find(wanted)
+def _found(text: str, needle: str) -> Iterator[int]:
+    at = text.find(needle)
     while at >= 0:
         yield at
-        at = text.find(wanted, at + 1)
+        at = text.find(needle, at + 1)
 
 
 def _may_begin(text: str, at: int) -> bool:
