@@ -456,7 +456,7 @@ async def test_a_stream_ends_when_its_token_does(harness: GatewayHarness) -> Non
     watching = asyncio.create_task(harness.ask("watcher", "GET", path))
 
     async def open_() -> bool:
-        return bool(streams._open)
+        return bool(streams.open.total)
 
     await eventually(open_, what="the stream to be open")
     await harness.ask_json("owner", "DELETE", f"/v1/tokens/{harness.token_ids['watcher']}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -18,6 +19,8 @@ import pytest_asyncio
 from latent_core.domain.manifest.model import Acl, Roles
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
+from latent_gateway.auth.sign_in_codes import LINK
+from latent_gateway.auth.tokens import MAX_FAILURES, SECONDS_PER_FAILURE
 from tests.http.test_http_surface import ingest, manifest
 from tests.support.harness.installation import Installation, eventually
 from tests.support.notifications import notifications_cut
@@ -32,6 +35,7 @@ pytestmark = [
 GULLS: Final = "The herring gull nests on the north cliff above the old harbour."
 FOG: Final = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
 PROGRAM: Final = "latent_gateway.further"
+REQUESTS_PER_MIN: Final = 60
 LIST: Final = "/v1/containers/list"
 SEARCH: Final = "/v1/containers/search"
 
@@ -44,6 +48,7 @@ async def two_processes(
         "LLC_GATEWAY_PROCESSES": "2",
         "LLC_EMBED_BASE_URL": embedding_server.base_url,
         "LLC_EMBED_RATE_LIMIT_PER_MIN": "100000000",
+        "LLC_QUOTA_REQUESTS_PER_MIN": str(REQUESTS_PER_MIN),
     }
     one = Installation(install_root / "pair", settings)
     with ignored(signal.SIGINT):  # as by `latent up &` in a script
@@ -179,6 +184,43 @@ async def test_lost_rights_are_refused_by_the_next_request_at_each_process_witho
             await client.revoke_token(bob.token.id)
             for http in bobs:
                 assert (await find(http, "rights")).status_code == 401
+
+
+async def test_requests_of_a_token_are_limited_over_both_processes(pair: Installation) -> None:
+    async with pair.client() as client:
+        token = await client.create_token("local:eve", scopes=[Scope.READ])
+    started_at = time.monotonic()
+    async with connections(pair, token.secret) as both:
+        statuses = [(await http.get(LIST)).status_code for _ in range(60) for http in both]
+        limit = REQUESTS_PER_MIN + (time.monotonic() - started_at) * REQUESTS_PER_MIN / 60
+        assert 0 < statuses.count(200) <= limit
+        assert set(statuses[-2:]) == {429}
+
+
+async def test_wrong_tokens_are_counted_over_both_processes(pair: Installation) -> None:
+    wrong = {"Authorization": "Bearer llc_wrong"}
+    async with connections(pair) as both:
+        started_at = time.monotonic()
+        statuses = [
+            (await http.get(LIST, headers=wrong)).status_code
+            for _ in range(MAX_FAILURES)
+            for http in both
+        ]
+        limit = MAX_FAILURES + (time.monotonic() - started_at) / SECONDS_PER_FAILURE + 1
+        assert 0 < statuses.count(401) <= limit
+        assert 429 in statuses
+
+
+async def test_a_sign_in_link_of_one_process_works_once_at_any(pair: Installation) -> None:
+    async with connections(pair) as (here, there):
+        url = (await here.post("/v1/admin/sign-in-link")).json()["url"]
+        assert (await there.get(url)).status_code == 200
+        code = url.partition("code=")[2]
+        origin = {"Origin": pair.url}
+        signed_in = await there.post(LINK, data={"code": code}, headers=origin)
+        assert signed_in.is_redirect
+        for http in (here, there):
+            assert (await http.get(url)).status_code == 401
 
 
 async def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(

@@ -69,13 +69,15 @@ from latent_gateway.api import (
     uploads,
 )
 from latent_gateway.api.ask import routes as ask
+from latent_gateway.auth.ask_limiter import AskLimiter
 from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.quotas import Quotas
-from latent_gateway.auth.sign_in_codes import local_host
-from latent_gateway.auth.tokens import TokenRegistry
+from latent_gateway.auth.shared_memory import SharedMemory
+from latent_gateway.auth.sign_in_codes import SignInCodes, local_host
+from latent_gateway.auth.tokens import FailedAttempts, TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console.on_demand import ConsoleOnDemand
-from latent_gateway.context import Gateway
+from latent_gateway.context import Gateway, StreamLimiter
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.http_server import GatewayServer, listen, run_server, server_config
 from latent_gateway.manifest_sync import read_folder, sync_manifests
@@ -159,10 +161,20 @@ Companion = Callable[[Settings, Stack], AbstractAsyncContextManager[object]]
 """Something that runs in the same process on the same stack: a worker."""
 
 
-def create_app(settings: Settings, stack: Stack, *, surface: MakeSurface = surface_of) -> FastAPI:
-    """The HTTP application on an open stack, with the MCP server that ``surface`` makes."""
-    tokens, quotas = TokenRegistry(stack.token, stack.db), Quotas(settings)
-    limiter = SearchLimiter(settings.search_wait_seconds)
+def create_app(
+    settings: Settings,
+    stack: Stack,
+    *,
+    surface: MakeSurface = surface_of,
+    memory: SharedMemory | None = None,
+) -> FastAPI:
+    """The HTTP application on an open stack, with the MCP server that ``surface`` makes. ``memory`` has the counts of
+    all processes of the gateway."""
+    memory, processes = memory or SharedMemory(), settings.gateway_processes
+    # The order is that of the memory's parts, the same in all processes.
+    quotas = Quotas(settings, memory=memory)
+    tokens = TokenRegistry(stack.token, stack.db, FailedAttempts(memory=memory))
+    limiter = SearchLimiter.of_process(settings.search_wait_seconds, processes)
     calls = CallCounts(stack.db)
     shared = Gateway(
         settings,
@@ -174,6 +186,9 @@ def create_app(settings: Settings, stack: Stack, *, surface: MakeSurface = surfa
         QueryLog(stack.db),
         ModelWarmer(stack),
         calls,
+        StreamLimiter(memory=memory),
+        AskLimiter(memory=memory, processes=processes),
+        SignInCodes(memory=memory),
     )
     agents = SurfaceOnDemand(shared, surface)
     app = GatewayApi(
@@ -309,8 +324,11 @@ async def _answer(
     stop: StopSignal,
 ) -> None:
     settings = handoff.settings
-    app = create_app(settings, stack)
-    group = ProcessGroup(handoff, settings.gateway_processes)
+    size = settings.gateway_processes
+    memory = SharedMemory.create(stack.tmp) if size > 1 else SharedMemory()
+    app = create_app(settings, stack, memory=memory)
+    shared: Gateway = app.state.gateway
+    group = ProcessGroup(handoff, size, memory.descriptor, on_end=shared.forget_process)
 
     server = GatewayServer(server_config(settings, app))
 
@@ -320,9 +338,7 @@ async def _answer(
 
     sockets = [listening] if group.size == 1 else []
     try:
-        await run_server(
-            server, app.state.gateway, sockets, stop, started=started, ending=group.begin_stop
-        )
+        await run_server(server, shared, sockets, stop, started=started, ending=group.begin_stop)
     finally:
         await group.close()
 

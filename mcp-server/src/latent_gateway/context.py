@@ -7,7 +7,6 @@ is slower.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from dataclasses import dataclass, field
 from time import time
 from typing import TYPE_CHECKING, Annotated, Final, cast
@@ -25,6 +24,7 @@ from latent_gateway.auth.ask_limiter import AskLimiter
 from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.principal import Principal
 from latent_gateway.auth.quotas import Quotas
+from latent_gateway.auth.shared_memory import Limit, OpenCounts, SharedMemory
 from latent_gateway.auth.sign_in_codes import SignInCodes
 from latent_gateway.auth.tokens import TokenRegistry
 from latent_gateway.backend_gauges import Gauges
@@ -83,25 +83,28 @@ class StreamLimiter:
     """Limits the number of long-lived answers: each queries the database regularly."""
 
     def __init__(
-        self, max_streams: int = MAX_STREAMS, max_per_principal: int = MAX_STREAMS_PER_PRINCIPAL
+        self,
+        max_streams: int = MAX_STREAMS,
+        max_per_principal: int = MAX_STREAMS_PER_PRINCIPAL,
+        memory: SharedMemory | None = None,
     ) -> None:
         self._max_streams = max_streams
         self._max_per_principal = max_per_principal
-        self._open: Counter[str] = Counter()
+        self.open = OpenCounts(memory or SharedMemory())
+        """By principal, in all processes."""
 
     def take(self, principal: Principal) -> None:
         """Count a stream; ``RateLimited`` if there are too many. ``give_back`` ends it."""
-        if self._open.total() >= self._max_streams:
-            raise _too_many(f"{self._max_streams} event streams are open")
         # All clients of an installation without other tokens share the owner's token.
-        if not principal.is_owner and self._open[principal.name] >= self._max_per_principal:
-            raise _too_many(f"{self._max_per_principal} of your event streams are open")
-        self._open[principal.name] += 1
+        limit = None if principal.is_owner else self._max_per_principal
+        match self.open.take(principal.name, of_key=limit, of_all=self._max_streams):
+            case Limit.ALL:
+                raise _too_many(f"{self._max_streams} event streams are open")
+            case Limit.KEY:
+                raise _too_many(f"{limit} of your event streams are open")
 
     def give_back(self, principal: Principal) -> None:
-        self._open[principal.name] -= 1
-        if not self._open[principal.name]:
-            del self._open[principal.name]
+        self.open.give_back(principal.name)
 
 
 def _too_many(cause: str) -> RateLimited:
@@ -124,14 +127,19 @@ class Gateway:
     query_log: QueryLog
     warmer: ModelWarmer
     calls: CallCounts
-    streams: StreamLimiter = field(default_factory=StreamLimiter)
-    questions: AskLimiter = field(default_factory=AskLimiter)
+    streams: StreamLimiter
+    questions: AskLimiter
+    sign_in_codes: SignInCodes
     queries: QueryCache = field(default_factory=QueryCache)
-    sign_in_codes: SignInCodes = field(default_factory=SignInCodes)
     runs: set[asyncio.Task[None]] = field(default_factory=set)
     """Checks in the background, whose ends the database keeps."""
     model_tests: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One test of a model at a time: it measures times."""
+
+    def forget_process(self, number: int) -> None:
+        """A process of this gateway has ended, with all that it had open."""
+        self.streams.open.forget_process(number)
+        self.questions.open.forget_process(number)
 
 
 async def gateway(request: Request) -> Gateway:

@@ -94,7 +94,7 @@ def test_what_is_remembered_is_bounded() -> None:
     tried = FailedAttempts(Clock())
     for number in range(MAX_ADDRESSES + 500):
         tried.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-    assert len(tried._failures) == MAX_ADDRESSES
+    assert len(tried._counts) == MAX_ADDRESSES
 
 
 def test_the_alert_on_wrong_tokens_hears_of_one_address_that_guesses_without_end() -> None:

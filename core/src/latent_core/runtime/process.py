@@ -39,6 +39,11 @@ def cores(root: Path = Path("/")) -> int:
     return max(1, min(usable, int(_quota(root))))
 
 
+def part(limit: int, processes: int) -> int:
+    """Of a limit of all processes, for each of them: at least one."""
+    return -(-limit // processes)
+
+
 def _quota(root: Path) -> float:
     """Processors per second of the tightest control group of this process; infinite without one."""
     mount = root / "sys/fs/cgroup"

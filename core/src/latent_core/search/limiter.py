@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from latent_core.domain.errors import RateLimited
-from latent_core.runtime.process import cores
+from latent_core.runtime.process import cores, part
 from latent_core.wire.search import Detail, Hit
 
 MORE_THAN_CORES: Final = 1
@@ -100,6 +100,12 @@ class SearchLimiter:
         self._checks = SlotQueue(MAX_CHECKS, max_waiting)
         self._usual = SlotQueue(limit, max_waiting)
         self._exact = SlotQueue(limit, max_waiting)
+
+    @classmethod
+    def of_process(cls, wait_seconds: float, processes: int) -> Self:
+        """For one of several processes of a gateway, which share the cores."""
+        limit = part(cores() + MORE_THAN_CORES, processes)
+        return cls(wait_seconds, limit, part(MAX_WAITING, processes))
 
     @asynccontextmanager
     async def check(self) -> AsyncIterator[None]:

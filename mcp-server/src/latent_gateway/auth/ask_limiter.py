@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
 from latent_core.domain.errors import RateLimited
+from latent_core.runtime.process import part
 from latent_gateway.auth.principal import Principal
+from latent_gateway.auth.shared_memory import MAX_KEYS, Limit, OpenCounts, SharedMemory
 
 MAX_RUNNING: Final = 8
-"""Of one gateway."""
+"""Of one gateway, in all its processes."""
 MAX_PER_PRINCIPAL: Final = 2
 MAX_WAITING: Final = 16
 WAIT_SECONDS: Final = 10.0
@@ -26,22 +27,29 @@ class AskLimiter:
         max_per_principal: int = MAX_PER_PRINCIPAL,
         max_waiting: int = MAX_WAITING,
         wait_seconds: float = WAIT_SECONDS,
+        *,
+        memory: SharedMemory | None = None,
+        processes: int = 1,
     ) -> None:
+        """Each of the ``processes`` has its part of the slots."""
         self._max_per_principal = max_per_principal
-        self._max_waiting = max_waiting
+        self._max_waiting = part(max_waiting, processes)
         self._wait_seconds = wait_seconds
-        self._free = asyncio.Semaphore(max_running)
-        self._open: Counter[str] = Counter()
-        """Running and waiting, by principal."""
+        self._free = asyncio.Semaphore(part(max_running, processes))
+        self.open = OpenCounts(memory or SharedMemory())
+        """Running and waiting, by principal, in all processes."""
         self._waiting = 0
 
     @asynccontextmanager
     async def slot(self, principal: Principal) -> AsyncIterator[None]:
         """``RateLimited`` if the principal has too many open questions, or if no slot becomes free in time."""
         # All clients of an installation without other tokens share the owner's token.
-        if not principal.is_owner and self._open[principal.name] >= self._max_per_principal:
-            raise _refused(f"{self._max_per_principal} of your questions are being answered")
-        self._open[principal.name] += 1
+        limit = None if principal.is_owner else self._max_per_principal
+        match self.open.take(principal.name, of_key=limit):
+            case Limit.KEY:
+                raise _refused(f"{limit} of your questions are being answered")
+            case Limit.ALL:
+                raise _refused(f"{MAX_KEYS} principals have open questions")
         try:
             await self._acquire()
             try:
@@ -49,9 +57,7 @@ class AskLimiter:
             finally:
                 self._free.release()
         finally:
-            self._open[principal.name] -= 1
-            if not self._open[principal.name]:
-                del self._open[principal.name]
+            self.open.give_back(principal.name)
 
     async def _acquire(self) -> None:
         if self._free.locked() and self._waiting >= self._max_waiting:

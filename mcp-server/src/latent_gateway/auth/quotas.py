@@ -1,7 +1,7 @@
 """Quotas of a token (requests per minute, bytes per day, queued jobs) and limits of the queue and the disk.
 
-Each gateway counts requests in memory: a row per request would cost more than the request. Bytes and jobs are
-counted in Postgres, for all gateways. The owner has no quota. The limits of the queue and the disk apply to
+Requests are counted in memory that the processes of one gateway share: a row per request would cost more than the
+request. Bytes and jobs are counted in Postgres, for all gateways. The owner has no quota. The limits of the queue and the disk apply to
 everyone.
 """
 
@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import ceil
 from pathlib import Path
@@ -25,6 +23,7 @@ from latent_core.domain.errors import OutOfSpace, RateLimited
 from latent_core.queue import admin
 from latent_core.settings import Settings
 from latent_gateway.auth.principal import OWNER, Principal
+from latent_gateway.auth.shared_memory import DecayingCounts, SharedMemory
 
 SECONDS_PER_MINUTE: Final = 60.0
 MAX_COUNTED: Final = 10_000
@@ -40,14 +39,6 @@ def identity(principal: Principal) -> str:
     if principal.token_id is None:
         return principal.name
     return f"{principal.name}#{principal.token_id}"
-
-
-@dataclass(slots=True)
-class _RequestBucket:
-    """A token bucket of requests, refilled over time."""
-
-    left: float
-    at: float
 
 
 class Meter:
@@ -68,14 +59,19 @@ class Meter:
 class Quotas:
     """One per gateway. A limit of 0 means no limit."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = monotonic,
+        memory: SharedMemory | None = None,
+    ) -> None:
         self._requests = settings.quota_requests_per_min
         self._bytes = settings.quota_upload_bytes_per_day
         self._notes = settings.quota_notes_per_day
         self._jobs = settings.quota_queued_jobs
         self._queue = settings.max_queued_jobs
         self._clock = clock
-        self._buckets: OrderedDict[str, _RequestBucket] = OrderedDict()
+        self._counts = DecayingCounts(memory or SharedMemory(), MAX_COUNTED)
         self._depth = 0
         self._counted_at: float | None = None
 
@@ -83,20 +79,15 @@ class Quotas:
         """Count a request; ``RateLimited`` says when the next is allowed."""
         if not self._requests or principal.is_owner:
             return
-        who, now = identity(principal), self._clock()
         rate = self._requests / SECONDS_PER_MINUTE
-        bucket = self._buckets.setdefault(who, _RequestBucket(self._requests, now))
-        self._buckets.move_to_end(who)
-        if len(self._buckets) > MAX_COUNTED:
-            self._buckets.popitem(last=False)
-        bucket.left = min(float(self._requests), bucket.left + (now - bucket.at) * rate)
-        bucket.at = now
-        if bucket.left < 1:
+        over = self._counts.take(
+            identity(principal), self._clock(), limit=self._requests, per_second=rate
+        )
+        if over:
             raise RateLimited(
                 f"your token may send {self._requests} requests per minute (LLC_QUOTA_REQUESTS_PER_MIN); wait, then go on",
-                retry_after=max(1, ceil((1 - bucket.left) / rate)),
+                retry_after=max(1, ceil(over / rate)),
             )
-        bucket.left -= 1
 
     async def bytes_left(self, conn: Connection, principal: Principal, declared: int) -> int | None:
         """Bytes that may still be uploaded today, None without a limit; ``RateLimited`` if ``declared`` is more."""

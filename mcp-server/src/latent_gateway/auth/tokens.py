@@ -7,9 +7,7 @@ address.
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from math import ceil
 from time import monotonic
@@ -21,6 +19,7 @@ from latent_core.db.tokens import FoundToken
 from latent_core.domain.errors import RateLimited, Unauthorized
 from latent_core.domain.token import PREFIX, TokenState, TokenView, digest, well_formed
 from latent_gateway.auth.principal import Principal
+from latent_gateway.auth.shared_memory import DecayingCounts, SharedMemory
 
 MAX_FAILURES: Final = 20
 """At the same time, from one address."""
@@ -31,27 +30,21 @@ NETWORK_BITS: Final = 64
 """Of an IPv6 address: a client usually has a whole network of this size."""
 
 
-@dataclass(slots=True)
-class _Failures:
-    count: float
-    at: float
-    """The time of that count, by the clock."""
-
-
 class FailedAttempts:
     """Failed attempts by address. Bounded in memory: the addresses that were idle longest are forgotten."""
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = monotonic, memory: SharedMemory | None = None
+    ) -> None:
         self._clock = clock
-        self._failures: OrderedDict[str, _Failures] = OrderedDict()
+        self._counts = DecayingCounts(memory or SharedMemory(), MAX_ADDRESSES)
 
     def check(self, address: str) -> None:
         """``RateLimited`` after too many failures from there."""
-        failures = self._failures.get(_network(address))
-        if failures is None:
-            return
-        over = self._left(failures) - (MAX_FAILURES - 1)
-        if over > 0:
+        over = self._counts.over(
+            _network(address), self._clock(), limit=MAX_FAILURES, per_second=1 / SECONDS_PER_FAILURE
+        )
+        if over:
             raise RateLimited(
                 "too many wrong tokens from your address: wait, then check the token",
                 retry_after=max(1, ceil(over * SECONDS_PER_FAILURE)),
@@ -59,15 +52,9 @@ class FailedAttempts:
 
     def failed(self, address: str) -> None:
         """Count a failure."""
-        network = _network(address)
-        before = self._failures.pop(network, None)
-        count = self._left(before) if before is not None else 0.0
-        self._failures[network] = _Failures(min(count + 1, MAX_FAILURES), self._clock())
-        while len(self._failures) > MAX_ADDRESSES:
-            self._failures.popitem(last=False)
-
-    def _left(self, failures: _Failures) -> float:
-        return max(0.0, failures.count - (self._clock() - failures.at) / SECONDS_PER_FAILURE)
+        self._counts.add(
+            _network(address), self._clock(), limit=MAX_FAILURES, per_second=1 / SECONDS_PER_FAILURE
+        )
 
 
 def _network(address: str) -> str:
@@ -90,10 +77,12 @@ MISTYPED: Final = "the token has a wrong or missing character: copy it again"
 class TokenRegistry:
     """One per gateway."""
 
-    def __init__(self, owner_token: str, db: Database) -> None:
+    def __init__(
+        self, owner_token: str, db: Database, attempts: FailedAttempts | None = None
+    ) -> None:
         self._owner = digest(owner_token)
         self._db = db
-        self._attempts = FailedAttempts()
+        self._attempts = attempts or FailedAttempts()
 
     async def authenticate(self, authorization: str | None, address: str) -> Principal:
         """The principal of an ``Authorization`` header sent from ``address``.

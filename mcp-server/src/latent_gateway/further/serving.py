@@ -18,6 +18,7 @@ from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import set_up_logs
 from latent_core.telemetry.tracing import tracing
 from latent_gateway.app import create_app
+from latent_gateway.auth.shared_memory import SharedMemory
 from latent_gateway.http_server import GatewayServer, run_server, server_config
 from latent_gateway.processes.channel import Channel, Kind
 from latent_gateway.processes.handoff import Handoff, numbered
@@ -27,7 +28,9 @@ ALIVE_SECONDS: Final = 1.0
 _BYTES_PER_CONNECTION: Final = 1
 
 
-async def serve(handoff: Handoff, messages: socket.socket, connections: socket.socket) -> None:
+async def serve(
+    handoff: Handoff, messages: socket.socket, connections: socket.socket, memory: SharedMemory
+) -> None:
     """Run until SIGTERM, or the end of the first process."""
     log_file = _set_up_logs(handoff)
     with numbered(handoff.number, handoff.settings.gateway_processes), stop_signals() as stop:
@@ -39,15 +42,19 @@ async def serve(handoff: Handoff, messages: socket.socket, connections: socket.s
             stack = await running.enter_async_context(
                 Stack.open(handoff.settings, name="gateway", joined=handoff.services)
             )
-            await _answer(stack, channel, connections, stop)
+            await _answer(stack, memory, channel, connections, stop)
     if log_file is not None:
         log_file.close()
 
 
 async def _answer(
-    stack: Stack, channel: Channel, connections: socket.socket, stop: StopSignal
+    stack: Stack,
+    memory: SharedMemory,
+    channel: Channel,
+    connections: socket.socket,
+    stop: StopSignal,
 ) -> None:
-    app = create_app(stack.settings, stack)
+    app = create_app(stack.settings, stack, memory=memory)
     server = GatewayServer(
         server_config(stack.settings, app),
         on_tick=_heartbeat(channel),

@@ -41,19 +41,20 @@ class FurtherProcess:
         self._connections = connections
 
     @classmethod
-    async def spawn(cls, handoff: Handoff) -> Self:
+    async def spawn(cls, handoff: Handoff, memory: int) -> Self:
+        """``memory``: the descriptor of the shared file."""
         messages, their_messages = socket.socketpair()
         connections, their_connections = socket.socketpair()
         connections.setblocking(False)
         with their_messages, their_connections:
-            ends = (their_messages.fileno(), their_connections.fileno())
+            passed = (their_messages.fileno(), their_connections.fileno(), memory)
             channel = await Channel.open(messages)
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-P", "-m", PROGRAM, *map(str, ends)),
+                    *(sys.executable, "-P", "-m", PROGRAM, *map(str, passed)),
                     stdin=PIPE,
                     stdout=DEVNULL,
-                    pass_fds=ends,
+                    pass_fds=passed,
                     start_new_session=True,  # Ctrl-C in the terminal is for the first process alone
                 )
             except BaseException:

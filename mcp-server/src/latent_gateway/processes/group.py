@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,10 +43,20 @@ class ProcessGroup:
     """The processes of the numbers 1 (this one) to ``size``."""
 
     def __init__(
-        self, handoff: Handoff, size: int, timeouts: GroupTimeouts = GroupTimeouts()
+        self,
+        handoff: Handoff,
+        size: int,
+        memory: int | None,
+        *,
+        on_end: Callable[[int], None],
+        timeouts: GroupTimeouts = GroupTimeouts(),
     ) -> None:
+        """``memory`` is the descriptor of the file that they share, ``on_end`` is called with the number of each
+        process that ended."""
         self.size = size
         self._handoff = handoff
+        self._memory = memory
+        self._on_end = on_end
         self._timeouts = timeouts
         self._further: dict[int, FurtherProcess] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -62,11 +73,11 @@ class ProcessGroup:
 
     def start(self, server: GatewayServer, listening: socket.socket) -> None:
         """Accept connections for ``server`` and the further processes, which are started now."""
-        if self.size == 1:
+        if self._memory is None:
             return
         self._accepting = asyncio.create_task(self._accept(server, listening), name="accept")
         self._keepers = [
-            asyncio.create_task(self._keep(number), name=f"process-{number}")
+            asyncio.create_task(self._keep(number, self._memory), name=f"process-{number}")
             for number in range(2, self.size + 1)
         ]
 
@@ -119,13 +130,13 @@ class ProcessGroup:
             self._given_at[number] = self._given
             return
 
-    async def _keep(self, number: int) -> None:
+    async def _keep(self, number: int, memory: int) -> None:
         """Start the process, and again whenever it ends, until ``begin_stop``."""
         failures = 0
         while not self._stopping.is_set():
             started_at = time.monotonic()
             try:
-                process = await FurtherProcess.spawn(self._handoff.of(number))
+                process = await FurtherProcess.spawn(self._handoff.of(number), memory)
             except OSError as exc:
                 logger.warning(
                     "gateway_process_start_failed", extra={"number": number, "cause": str(exc)}
@@ -148,6 +159,7 @@ class ProcessGroup:
         finally:
             await ended(watching)
             del self._further[process.number]
+            self._on_end(process.number)
         if not self._stopping.is_set():
             logger.error(
                 "gateway_process_exited",
