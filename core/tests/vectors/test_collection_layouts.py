@@ -1,13 +1,18 @@
-"""Small and large collections of the embedded engine: conversions, crashes, full disks and damaged files."""
+"""Small and large collections of the embedded engine: conversions, crashes, full disks and damaged files.
+
+Of shards, which earlier versions made of large collections, a few are made here as they made them.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -15,17 +20,19 @@ from uuid import UUID
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from qdrant_edge import EdgeShard, IntegerIndexParams, UpdateOperation, UuidIndexParams
 
 from latent_core.runtime import failpoint
 from latent_core.vectors.edge import conversion
 from latent_core.vectors.edge.collections import OpenLimits, Store
 from latent_core.vectors.edge.flat import FlatCollection
+from latent_core.vectors.edge.large import LargeCollection
 from latent_core.vectors.edge.marker import CollectionMarker, Layout
 from latent_core.vectors.edge.point_log import DamagedLogError, PointLog, RecordKind
 from latent_core.vectors.edge.points import PointBatch
 from latent_core.vectors.edge.protocol import Fault, RequestRefused, VectorOp, VectorRequest
 from latent_core.vectors.edge.requests import handle
-from latent_core.vectors.edge.shard import Shard
+from latent_core.vectors.edge.shard import Shard, _config
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors
 
 DIMS: Final = 8
@@ -40,7 +47,8 @@ folder, point, story = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 store = opened(folder)
 for first, count in story["before"]:
     write(store, first, count)
-settle(store)
+if not point.startswith("to_log"):
+    settle(store)
 failpoint.arm(point)
 for first, count in story["during"]:
     write(store, first, count)
@@ -49,22 +57,22 @@ for doc in story["deleted"]:
     delete(store, doc)
 settle(store)
 """
-GROWING: Final = {"before": [(0, 30)], "during": [(30, 5), (35, 20)], "deleted": []}
-SHRINKING: Final = {"before": [(0, 60), (100, 5)], "during": [], "deleted": [0, 1, 2]}
+GROWING: Final = {"before": [(0, 30)], "during": [(30, 5), (35, 20), (55, 5)], "deleted": []}
+CONVERTED: Final = {"before": [(0, 60), (100, 5)], "during": [], "deleted": [0, 1, 2]}
 REWRITTEN: Final = {"before": [(0, 8)], "during": [(0, 8)] * 300, "deleted": []}
+REWRITTEN_LARGE: Final = {"before": [(0, 50)], "during": [(0, 50)] * 120, "deleted": []}
 STORIES: Final = {
-    "flat.before_append": GROWING,
-    "flat.after_append": GROWING,
-    "grow.before_points": GROWING,
-    "grow.after_points": GROWING,
-    "grow.after_marker": GROWING,
-    "shrink.before_points": SHRINKING,
-    "shrink.after_points": SHRINKING,
-    "shrink.after_marker": SHRINKING,
-    "flat.before_replace": REWRITTEN,
-    "flat.after_replace": REWRITTEN,
+    ("flat", "flat.before_append"): GROWING,
+    ("flat", "flat.after_append"): GROWING,
+    ("flat", "flat.before_replace"): REWRITTEN,
+    ("flat", "flat.after_replace"): REWRITTEN,
+    ("large", "flat.before_replace"): REWRITTEN_LARGE,
+    ("large", "flat.after_replace"): REWRITTEN_LARGE,
+    ("shard", "to_log.before_points"): CONVERTED,
+    ("shard", "to_log.after_points"): CONVERTED,
+    ("shard", "to_log.after_marker"): CONVERTED,
 }
-"""What leads to each point; those of conversions, of a write, and of the rewrite of a file."""
+"""What leads to each point, of a write, of the rewrite of a file, and of a conversion."""
 
 
 def opened(folder: Path, **options: Any) -> Store:
@@ -129,6 +137,21 @@ def expected(numbers: Sequence[int]) -> list[tuple[int, float]]:
     return [(n, round(scores[n], 4)) for n in sorted(numbers, key=lambda n: (-scores[n], n))]
 
 
+def make_shard(path: Path) -> None:
+    """Make the empty collection in ``path`` a shard, as earlier versions did with large ones."""
+    shutil.rmtree(path)
+    path.mkdir()
+    shard = EdgeShard.create(str(path), _config(DIMS))
+    for field_name, index in (
+        ("doc_id", UuidIndexParams()),
+        ("generation", IntegerIndexParams(lookup=False, range=True)),
+    ):
+        shard.update(UpdateOperation.create_field_index(field_name, index))
+    shard.close()
+    marker = {"format": 2, "dims": DIMS}  # the first ones named no layout
+    (path / "collection.json").write_text(json.dumps(marker), encoding="ascii")
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """With one empty collection, "c"."""
@@ -145,57 +168,64 @@ def store(folder: Path) -> Iterator[Store]:
     store.close()
 
 
-class TestConversion:
-    def test_a_collection_that_grows_and_shrinks_answers_the_same(
-        self, folder: Path, store: Store
-    ) -> None:
+class TestSizes:
+    def test_a_collection_that_grows_and_shrinks_answers_the_same(self, store: Store) -> None:
         write(store, 0, LARGE_FROM - 1)
-        assert layout(folder) is Layout.FLAT
+        assert isinstance(store.get("c"), FlatCollection)
         assert found(store) == expected(range(LARGE_FROM - 1))
         write(store, LARGE_FROM - 1, 21)
-        assert layout(folder) is Layout.SHARD
-        assert "points" not in files(folder)
+        assert isinstance(store.get("c"), LargeCollection)
         assert found(store) == expected(range(60))
-        for doc in (1, 2):
+        for doc in (0, 1, 2):
             delete(store, doc)
+        assert found(store) == []
+        for _ in range(400):
+            write(store, 100, 5)
         settle(store)
-        assert layout(folder) is Layout.SHARD, "it holds half of the limit, and may soon grow again"
-        delete(store, 0)
-        write(store, 100, 5)
-        settle(store)
-        assert layout(folder) is Layout.FLAT
-        assert files(folder) == {"points", "collection.json"}
+        assert isinstance(store.get("c"), FlatCollection)
         assert found(store) == expected(range(100, 105))
 
     def test_wide_vectors_make_a_collection_large_with_fewer_points(
-        self, folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(conversion, "_LARGE_FROM_FLOATS", 10 * DIMS)
         write(store, 0, 9)
-        assert layout(folder) is Layout.FLAT
+        assert isinstance(store.get("c"), FlatCollection)
         write(store, 9, 1)
-        assert layout(folder) is Layout.SHARD
+        assert isinstance(store.get("c"), LargeCollection)
 
-    def test_a_small_shard_from_before_the_flat_layout_becomes_a_file_when_it_was_used(
+
+class TestConversion:
+    def test_a_shard_of_an_earlier_version_becomes_a_file_when_it_was_used(
         self, folder: Path
     ) -> None:
-        large = opened(folder, large_from=1)
-        write(large, 0, 10)
-        large.close()
-        marker = folder / "c" / "collection.json"
-        marker.write_text(json.dumps({"format": 2, "dims": DIMS}), encoding="ascii")
+        make_shard(folder / "c")
         store = opened(folder)
+        write(store, 0, 60)
         store.create("c", DIMS)
-        settle(store)
-        assert "segments" in files(folder), "a start converts nothing"
-        assert found(store) == expected(range(10))
+        assert isinstance(store.get("c"), Shard)
+        assert found(store) == expected(range(60))
+        delete(store, 1)
         settle(store)
         assert files(folder) == {"points", "collection.json"}
-        assert found(store) == expected(range(10))
+        assert layout(folder) is Layout.FLAT
+        assert found(store) == expected([*range(20), *range(40, 60)])
 
-    @pytest.mark.parametrize("step", ["create_shard", "sync_tree", "remove_remains"])
-    def test_a_conversion_that_fails_leaves_the_collection_as_it_was_and_waits(
-        self, folder: Path, store: Store, step: str, monkeypatch: pytest.MonkeyPatch
+    def test_a_shard_that_takes_long_to_convert_goes_on_as_it_is(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(conversion, "_CONVERTED_FLOATS", 10 * DIMS)
+        make_shard(folder / "c")
+        store = opened(folder)
+        write(store, 0, 11)
+        settle(store)
+        assert layout(folder) is Layout.SHARD
+        assert found(store) == expected(range(11))
+        store.close()
+
+    @pytest.mark.parametrize("step", ["PointLog", "remove_remains"])
+    def test_a_conversion_that_fails_leaves_the_collection_whole_and_waits(
+        self, folder: Path, step: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls = []
 
@@ -203,43 +233,46 @@ class TestConversion:
             calls.append(step)
             raise OSError(28, "No space left on device")
 
+        make_shard(folder / "c")
+        store = opened(folder)
         write(store, 0, 30)
         with monkeypatch.context() as failing:
             failing.setattr(conversion, step, fail)
-            write(store, 30, 20)
-            write(store, 50, 5)
+            settle(store)
+            assert found(store) == expected(range(30))
+            write(store, 30, 5)
+            settle(store)
         assert calls == [step], "it is not tried again at once"
-        assert layout(folder) is Layout.FLAT
-        assert found(store) == expected(range(55))
+        assert found(store) == expected(range(35))
+        store.close()
         again = opened(folder)
-        write(again, 55, 5)
-        assert layout(folder) is Layout.SHARD
-        assert found(again) == expected(range(60))
+        assert found(again) == expected(range(35))
+        settle(again)
+        assert files(folder) == {"points", "collection.json"}
+        assert found(again) == expected(range(35))
         again.close()
 
     def test_a_full_disk_prevents_a_conversion_but_no_search(
-        self, folder: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        make_shard(folder / "c")
+        store = opened(folder)
         write(store, 0, 30)
-        upsert = FlatCollection.upsert
-
-        def upsert_and_fill_disk(self: FlatCollection, points: PointBatch) -> int:
-            stored = upsert(self, points)
-            monkeypatch.setattr(store, "_min_free_bytes", 1 << 62)
-            return stored
-
-        monkeypatch.setattr(FlatCollection, "upsert", upsert_and_fill_disk)
-        write(store, 30, 20)
-        assert layout(folder) is Layout.FLAT
-        assert found(store) == expected(range(50))
+        monkeypatch.setattr(store, "_min_free_bytes", 1 << 62)
+        settle(store)
+        assert layout(folder) is Layout.SHARD
+        assert found(store) == expected(range(30))
+        store.close()
 
 
 class TestCrash:
-    @pytest.mark.parametrize("point", STORIES)
+    @pytest.mark.parametrize(("made", "point"), STORIES)
     def test_a_kill_at_a_named_point_loses_no_acknowledged_write_and_stores_none_in_half(
-        self, point: str, folder: Path
+        self, made: str, point: str, folder: Path
     ) -> None:
-        story = STORIES[point]
+        story = STORIES[made, point]
+        if made == "shard":
+            make_shard(folder / "c")
         writer = subprocess.run(
             [sys.executable, "-c", WRITER, str(folder), point, json.dumps(story)],
             check=False,
@@ -264,8 +297,7 @@ class TestCrash:
         write(store, 200, 3)
         settle(store)
         assert found(store) == expected([*sorted(stored), 200, 201, 202])
-        assert ("points" in files(folder)) is (layout(folder) is Layout.FLAT)
-        assert ("segments" in files(folder)) is (layout(folder) is Layout.SHARD)
+        assert files(folder) == {"points", "collection.json"}
         store.close()
 
     @settings(max_examples=40, deadline=None)
@@ -275,7 +307,7 @@ class TestCrash:
     ) -> None:
         folder = tmp_path_factory.mktemp("cut")
         log = PointLog(folder / "points", DIMS)
-        log.replace(0, [])
+        log.replace(())
         log.append(RecordKind.UPSERT, 3, batch(0, 3).encode())
         whole = log.size
         log.append(RecordKind.UPSERT, 7, batch(3, 7).encode())
@@ -328,7 +360,7 @@ class TestDamage:
             opened(folder).get("c")
         assert refusal.value.fault is Fault.UNAVAILABLE
         with pytest.raises(DamagedLogError, match="not a record"):
-            FlatCollection(folder / "c", DIMS)
+            PointLog(folder / "c" / "points", DIMS).read()
 
     @pytest.mark.parametrize("content", [b"", b"LCPO", b"x" * 16, b"x" * 5000])
     def test_a_file_without_its_header_is_damage(self, folder: Path, content: bytes) -> None:
@@ -363,8 +395,10 @@ class TestFile:
     def test_equal_vectors_have_equal_scores_in_every_row(self, tmp_path: Path) -> None:
         """A product of matrices rounds rows differently, depending on their place."""
         rng = np.random.default_rng(5)
-        store = opened(tmp_path, large_from=10_000)
-        for dims in (3, 96, 385, 768):
+        for name in ("1", "10000"):
+            (tmp_path / name).mkdir()
+        for dims, large_from in product((3, 96, 385, 768), (10_000, 1)):
+            store = opened(tmp_path / str(large_from), large_from=large_from)
             store.create(f"c{dims}", dims)
             points = points_of(random_vectors(601, dims, seed=dims))
             vectors = points.vectors.copy()
@@ -409,7 +443,7 @@ class TestOpenCollections:
         self, tmp_path: Path
     ) -> None:
         names = [f"c{n}" for n in range(6)]
-        limits = OpenLimits(shard_bytes=150 << 20, flat_bytes=20_000)
+        limits = OpenLimits(large_bytes=20_000, flat_bytes=20_000)
         store = opened(tmp_path, limits=limits)
         for number, name in enumerate(names):
             store.create(name, DIMS)
@@ -421,14 +455,14 @@ class TestOpenCollections:
             for number, name in enumerate(names):
                 assert len(store.get(name)) == (LARGE_FROM if number % 2 else 20)
                 open_ones = list(store._open.values())
-                shards = [one for one in open_ones if isinstance(one, Shard)]
                 flats = [one for one in open_ones if isinstance(one, FlatCollection)]
-                assert len(shards) <= 2
+                larges = [one for one in open_ones if isinstance(one, LargeCollection)]
                 assert sum(one.memory_bytes for one in flats) <= 20_000
+                assert sum(one.memory_bytes for one in larges) <= 20_000
         store.close()
 
     def test_one_collection_is_open_whatever_its_size(self, folder: Path) -> None:
-        store = opened(folder, limits=OpenLimits(shard_bytes=0, flat_bytes=0))
+        store = opened(folder, limits=OpenLimits(large_bytes=0, flat_bytes=0))
         write(store, 0, 10)
         assert found(store) == expected(range(10))
         write(store, 10, 50)

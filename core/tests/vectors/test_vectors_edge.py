@@ -150,7 +150,7 @@ class VectorFolder:
 
 
 @pytest_asyncio.fixture(
-    scope="module", loop_scope="module", params=[LARGE_FROM_POINTS, 1], ids=["flat", "shard"]
+    scope="module", loop_scope="module", params=[LARGE_FROM_POINTS, 1], ids=["flat", "large"]
 )
 async def template(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -166,7 +166,7 @@ async def template(
 
 @pytest.fixture
 def folder(template: VectorFolder, tmp_path: Path) -> VectorFolder:
-    """A copy of the template; ``cp`` keeps the holes of the engine's preallocated files."""
+    """A copy of the template."""
     subprocess.run(["cp", "-R", template.path, tmp_path / "vectors"], check=True)
     return VectorFolder(tmp_path / "vectors", template.large_from)
 
@@ -197,7 +197,7 @@ class TestContract(VectorIndexContract):
 
 
 @pytest.mark.asyncio(loop_scope="class")
-class TestContractOfShards(VectorIndexContract):
+class TestContractOfLargeCollections(VectorIndexContract):
     """The same of collections that are large from their first point on."""
 
     LARGE_FROM = 1
@@ -372,19 +372,12 @@ class TestStorage:
     async def test_the_synced_log_alone_brings_back_what_was_acknowledged(
         self, folder: VectorFolder, tmp_path: Path
     ) -> None:
-        """A power loss: the log as it was when the writes returned, the segments as before them."""
+        """A power loss: the log as it was when the writes returned."""
         restored = VectorFolder(tmp_path / "restored", folder.large_from)
-        if (folder.path / "c" / "segments").exists():
-            shutil.copytree(folder.path / "c" / "segments", restored.path / "c" / "segments")
         async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(700, 4, seed=2), doc="late"))
             await index.delete("c", named("doc"))
-            for one in (folder.path / "c").iterdir():
-                if one.name == "wal":
-                    shutil.copytree(one, restored.path / "c" / "wal")
-                elif one.is_file():
-                    (restored.path / "c").mkdir(parents=True, exist_ok=True)
-                    shutil.copy(one, restored.path / "c" / one.name)
+            shutil.copytree(folder.path / "c", restored.path / "c")
         async with restored.opened() as index:
             assert await index.count("c", doc_id=named("late")) == 700
             assert await index.count("c") == 700
@@ -400,7 +393,7 @@ class TestStorage:
             synced.add(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), folder.path))
 
         monkeypatch.setattr("latent_core.vectors.edge.durable.os.fsync", note)
-        log = "c/points" if folder.large_from > 1 else "c/wal"
+        log = "c/points"
         async with folder.opened() as index:
             await index.upsert("c", points_of(random_vectors(3, 4, seed=2), doc="late"))
             assert log in synced
@@ -409,10 +402,7 @@ class TestStorage:
             assert log in synced
 
     async def test_a_collection_that_cannot_be_read_fails_alone(self, folder: VectorFolder) -> None:
-        for state in (folder.path / "c").glob("segments/*/segment.json"):
-            state.write_text("{ not json", encoding="utf-8")
-        if (log := folder.path / "c" / "points").exists():
-            os.truncate(log, 8)
+        os.truncate(folder.path / "c" / "points", 8)
         (folder.path / "other" / "collection.json").unlink()
         async with folder.opened() as index:
             for name in ("c", "other", "c"):
@@ -433,8 +423,7 @@ class TestStorage:
             for name in ("c", "other"):
                 await index.create_collection(name, 4)
                 await index.upsert(name, POINTS)
-        for chunk in (empty / "c" / "segments").glob("*/vector_storage-exact/vectors/chunk_*.mmap"):
-            os.truncate(chunk, 16)
+        os.truncate(empty / "c" / "points", 10)
         async with folder.opened() as index:
             with pytest.raises(Unavailable, match=r"c .*latent doctor"):
                 await index.search("c", POINTS.vectors[0], 50)

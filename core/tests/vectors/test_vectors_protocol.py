@@ -352,7 +352,7 @@ async def test_a_holder_that_nobody_knows_is_never_killed(engine: Engine) -> Non
     ("module", "unwanted"),
     [
         ("latent_core.vectors.edge.child", {"pydantic", "psutil", "asyncio"}),
-        ("latent_core.vectors.edge.index", {"qdrant_edge"}),
+        ("latent_core.vectors.edge.index", {"qdrant_edge", "simsimd"}),
     ],
 )
 def test_neither_side_loads_what_only_the_other_needs(module: str, unwanted: set[str]) -> None:

@@ -1,8 +1,7 @@
 """The child's folder of collections: created and removed atomically, opened on demand.
 
-``<folder>/<collection>/`` holds a collection and its marker, ``collection.json``. A small collection is one file
-(``flat``), a large one a shard of the engine; a write that takes it over the limit converts it. A folder whose name
-starts with a dot is being created or removed; the next start deletes it. Nothing is opened before it is used.
+``<folder>/<collection>/`` holds a collection and its marker, ``collection.json``. A collection is one file, which is
+read into memory differently when it is large (``flat``, ``large``). A folder whose name starts with a dot is being created or removed; the next start deletes it. Nothing is opened before it is used.
 """
 
 from __future__ import annotations
@@ -20,17 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from latent_core.vectors.edge.conversion import (
-    grow,
-    is_large,
-    is_small,
-    remove_remains,
-    shrink,
-)
+from latent_core.vectors.edge.conversion import is_convertible, is_large, remove_remains, to_log
 from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.flat import FlatCollection, create_flat
+from latent_core.vectors.edge.large import LargeCollection
+from latent_core.vectors.edge.logged import LoggedCollection
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS, CollectionMarker, Layout, damaged
-from latent_core.vectors.edge.protocol import Fault, RequestRefused
+from latent_core.vectors.edge.point_log import PointLog
+from latent_core.vectors.edge.protocol import POINT_LOG, Fault, RequestRefused
 from latent_core.vectors.edge.shard import Shard
 
 logger = logging.getLogger(__name__)
@@ -49,7 +45,7 @@ _RETRY_SECONDS: Final = 60.0
 """After a conversion or a rewrite that failed."""
 _MEGABYTE: Final = 1 << 20
 
-OpenCollection = FlatCollection | Shard
+OpenCollection = FlatCollection | LargeCollection | Shard
 
 
 def _quarter_of_memory() -> int:
@@ -60,10 +56,9 @@ def _quarter_of_memory() -> int:
 class OpenLimits:
     """How much is held open; the collection that was used last always is."""
 
-    shard_bytes: int = field(default_factory=_quarter_of_memory)
-    """Mapped files of large collections, which the system takes back when memory is short."""
+    large_bytes: int = field(default_factory=_quarter_of_memory)
     flat_bytes: int = 256 * _MEGABYTE
-    """Small collections, which are in memory."""
+    """Of small collections."""
 
 
 class Store:
@@ -112,7 +107,7 @@ class Store:
         draft = self._folder / f"{_MAKING}{name}"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir(0o700)
-        create_flat(draft, None, dims)
+        create_flat(draft, dims)
         CollectionMarker(dims, Layout.FLAT).write(draft)
         draft.rename(path)
         sync_path(self._folder)
@@ -138,7 +133,7 @@ class Store:
             raise RequestRefused(Fault.NOT_FOUND, "does not exist")
         if name in self._distrusted:
             raise damaged("the engine crashed on it repeatedly")
-        self._open[name] = opened = _load(path)
+        self._open[name] = opened = _load(path, self._large_from)
         self._unsettled.add(name)
         self._close_excess()
         return opened
@@ -164,18 +159,17 @@ class Store:
             )
 
     def after_write(self, name: str) -> None:
-        """Flush a large collection with many unflushed points, to limit the replay after a crash. Convert a small one
-        that has become large."""
+        """Flush a shard with many unflushed points, to limit the replay after a crash. Close a collection that has become
+        large: the next request opens it as one."""
         collection = self._open[name]
         self._unsettled.add(name)
         if isinstance(collection, Shard):
             if collection.unflushed >= _FLUSH_POINTS:
                 _flush(collection)
-        elif (
-            is_large(len(collection), collection.dims, self._large_from)
-            and self._retry_at.get(name, 0.0) <= time.monotonic()
+        elif isinstance(collection, FlatCollection) and is_large(
+            collection.points_in_log, collection.dims, self._large_from
         ):
-            self._rewrite(name, partial(grow, collection))
+            self.forget(name)
 
     def settle(self, note_busy: Callable[[str], None]) -> float | None:
         """Do one piece of work that is due; returns the seconds until the next, None without one.
@@ -221,7 +215,7 @@ class Store:
         works = []
         collection = self._open.get(name)
         retry_at = self._retry_at.get(name, 0.0)
-        if isinstance(collection, FlatCollection) and collection.is_wasteful:
+        if isinstance(collection, LoggedCollection) and collection.is_wasteful:
             rewrite = partial(self._rewrite, name, collection.rewrite)
             works.append(_Work(retry_at, rewrite, name))
         elif isinstance(collection, Shard):
@@ -229,8 +223,8 @@ class Store:
                 due_at = collection.dirty_since + _FLUSH_SECONDS
                 # Not noted as busy: a full disk must not make the collection a distrusted one.
                 works.append(_Work(due_at, partial(_flush, collection), busy_with=""))
-            if is_small(len(collection), collection.dims, self._large_from):
-                convert = partial(self._rewrite, name, partial(shrink, collection))
+            if is_convertible(collection):
+                convert = partial(self._rewrite, name, partial(to_log, collection))
                 works.append(_Work(retry_at, convert, name))
         if not works:
             self._unsettled.discard(name)
@@ -253,10 +247,10 @@ class Store:
     def _close_excess(self) -> None:
         """Close those that were not used for longest, never the one that is used now."""
         limits = self._limits
-        shards = [(n, one) for n, one in self._open.items() if isinstance(one, Shard)]
         flats = [(n, one) for n, one in self._open.items() if isinstance(one, FlatCollection)]
+        large = [(n, one) for n, one in self._open.items() if not isinstance(one, FlatCollection)]
         excess = [
-            *_excess(shards, limits.shard_bytes),
+            *_excess(large, limits.large_bytes),
             *_excess(flats, limits.flat_bytes),
         ]
         for name in excess:
@@ -295,13 +289,16 @@ def _excess(collections: Sequence[tuple[str, OpenCollection]], max_bytes: int) -
     return excess
 
 
-def _load(path: Path) -> OpenCollection:
+def _load(path: Path, large_from: int) -> OpenCollection:
     marker = CollectionMarker.read(path)
     try:
         remove_remains(path, marker.layout)
-        if marker.layout is Layout.FLAT:
-            return FlatCollection(path, marker.dims)
-        return Shard(path, marker.dims)
+        if marker.layout is Layout.SHARD:
+            return Shard(path, marker.dims)
+        log = PointLog(path / POINT_LOG, marker.dims)
+        records = log.read()
+        large = is_large(log.upserted, log.dims, large_from)
+        return (LargeCollection if large else FlatCollection)(path, log, records)
     except BaseException as exc:  # the engine raises bare Exceptions, and also panics
         if isinstance(exc, KeyboardInterrupt | SystemExit):
             raise

@@ -1,7 +1,8 @@
-"""From one layout of a collection to the other, in its folder.
+"""When a collection is large; and from a shard of the engine to a log, in the folder of the collection.
 
-The new files are written beside the old ones, then the marker names the new layout, then the old files go. So the
-layout that the marker names is whole at every moment; what belongs to the other one is left by a crash.
+Collections that became large before docs/adr/0070 are shards. The new file is written beside the old ones, then the
+marker names the new layout, then the old files go. So the layout that the marker names is whole at every moment; what
+belongs to the other one is left by a crash.
 """
 
 from __future__ import annotations
@@ -11,55 +12,40 @@ from pathlib import Path
 from typing import Final
 
 from latent_core.runtime.failpoint import failpoint
-from latent_core.vectors.edge.durable import DRAFT, sync_tree
-from latent_core.vectors.edge.flat import FlatCollection, create_flat
+from latent_core.vectors.edge.durable import DRAFT
+from latent_core.vectors.edge.logged import BATCH_POINTS
 from latent_core.vectors.edge.marker import MARKER, CollectionMarker, Layout
+from latent_core.vectors.edge.point_log import PointLog
 from latent_core.vectors.edge.protocol import POINT_LOG
-from latent_core.vectors.edge.shard import Shard, create_shard
+from latent_core.vectors.edge.shard import Shard
 
 _LARGE_FROM_FLOATS: Final = 2 << 20
-"""8 MB of vectors, which take 5 ms to read and 0.2 s to convert."""
-_BATCH_POINTS: Final = 256
+"""8 MB of vectors, which take 5 ms to read."""
+_CONVERTED_FLOATS: Final = 64 << 20
+"""256 MB of vectors, which take some seconds to convert. Requests wait meanwhile."""
 
 
 def is_large(points: int, dims: int, large_from: int) -> bool:
-    """Whether a small collection has to become a large one."""
+    """Whether codes of the vectors are kept in memory, and not the vectors."""
     return points >= large_from or points * dims >= _LARGE_FROM_FLOATS
 
 
-def is_small(points: int, dims: int, large_from: int) -> bool:
-    """Whether a large collection should become a small one: at half of the size, so that it stays one."""
-    return points < large_from // 2 and points * dims < _LARGE_FROM_FLOATS // 2
+def is_convertible(shard: Shard) -> bool:
+    """Whether no request has to wait too long for ``to_log``."""
+    return len(shard) * shard.dims <= _CONVERTED_FLOATS
 
 
-def grow(flat: FlatCollection) -> None:
-    """Make a small collection a large one. Close it afterwards, also after an exception."""
-    path, dims = flat.path, flat.dims
-    remove_remains(path, Layout.FLAT)
-    failpoint("grow.before_points")
-    create_shard(path, dims)
-    shard = Shard(path, dims)
-    for batch in flat.batches(_BATCH_POINTS):
-        shard.upsert(batch)
-    shard.close()
-    sync_tree(path)
-    failpoint("grow.after_points")
-    CollectionMarker(dims, Layout.SHARD).write(path)
-    failpoint("grow.after_marker")
-    remove_remains(path, Layout.SHARD)
-
-
-def shrink(shard: Shard) -> None:
-    """Make a large collection a small one. Closes it, also after an exception."""
+def to_log(shard: Shard) -> None:
+    """Write the points of a shard to a log, which replaces it. Closes it, also after an exception."""
     path, dims = shard.path, shard.dims
     try:
-        failpoint("shrink.before_points")
-        create_flat(path, shard.all_points(), dims)
-        failpoint("shrink.after_points")
+        failpoint("to_log.before_points")
+        PointLog(path / POINT_LOG, dims).replace(shard.batches(BATCH_POINTS))
+        failpoint("to_log.after_points")
     finally:
         shard.close()
     CollectionMarker(dims, Layout.FLAT).write(path)
-    failpoint("shrink.after_marker")
+    failpoint("to_log.after_marker")
     remove_remains(path, Layout.FLAT)
 
 

@@ -14,7 +14,7 @@ from latent_core.vectors.edge.protocol import Fault, RequestRefused
 
 MARKER: Final = "collection.json"
 LARGE_FROM_POINTS: Final = 5000
-"""From this size on the engine's scan of coarse vectors is quicker than one of the exact vectors."""
+"""From this size on a scan of codes is quicker than one of the vectors."""
 _FORMAT: Final = 2
 
 
@@ -22,9 +22,9 @@ class Layout(StrEnum):
     """How the points of a collection are stored."""
 
     FLAT = "flat"
-    """One file, scanned in memory."""
+    """One file, a log."""
     SHARD = "shard"
-    """A shard of the engine."""
+    """A shard of the engine: made by versions before docs/adr/0070."""
 
 
 @dataclass(frozen=True, slots=True)

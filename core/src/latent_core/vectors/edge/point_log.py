@@ -1,4 +1,4 @@
-"""The file of a small collection: a log of writes, read whole when the collection is opened.
+"""The file of a collection: a log of writes, read whole when the collection is opened.
 
 A header is followed by one record per write. A record is whole when its checksum is right. Bytes after the last whole
 record are a write that was never acknowledged, and are cut off. Bytes that are followed by a whole record are damage:
@@ -8,10 +8,11 @@ the file is refused (``latent doctor``).
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Final
 
 from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.edge.durable import replace_synced
+from latent_core.vectors.edge.points import PointBatch
 from latent_core.vectors.edge.protocol import Buffer
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,7 @@ _MARK: Final = b"\x1eREC"
 _RECORD: Final = struct.Struct("<4sIIII")
 """Mark, checksum of all that follows, kind, number of points, bytes of the body."""
 _CHECKED: Final = struct.Struct("<III")
+_MAPPED_BYTES: Final = 8 << 20
 
 
 class DamagedLogError(Exception):
@@ -49,6 +52,8 @@ class LogRecord:
     kind: RecordKind
     n: int
     """Number of points."""
+    at: int
+    """Where its body begins in the file."""
     body: memoryview
 
 
@@ -61,18 +66,31 @@ class PointLog:
         self.size = 0
         """Bytes of whole records, and the header."""
         self.records = 0
+        self.upserted = 0
+        """Points of all records, with those that later ones replace or delete."""
 
-    def replace(self, n: int, body: Sequence[Buffer]) -> None:
-        """Replace the file by one with these points alone; durable on return."""
-        record = [_head(RecordKind.UPSERT, n, body), *body] if n else []
-        parts = [_HEADER.pack(_MAGIC, _VERSION, self.dims), *record]
+    def replace(self, batches: Iterable[PointBatch]) -> None:
+        """Replace the file by one with these points alone, a record for each batch; durable on return."""
+        size, records, upserted = _HEADER.size, 0, 0
+
+        def parts() -> Iterator[Buffer]:
+            nonlocal size, records, upserted
+            yield _HEADER.pack(_MAGIC, _VERSION, self.dims)
+            for batch in batches:
+                body = batch.encode()
+                yield _head(RecordKind.UPSERT, len(batch), body)
+                yield from body
+                size += _RECORD.size + _bytes(body)
+                records += 1
+                upserted += len(batch)
+
         failpoint("flat.before_replace")
-        replace_synced(self.path, parts)
+        replace_synced(self.path, parts())
         failpoint("flat.after_replace")
-        self.size, self.records = _bytes(parts), 1 if n else 0
+        self.size, self.records, self.upserted = size, records, upserted
 
-    def append(self, kind: RecordKind, n: int, body: Sequence[Buffer]) -> None:
-        """Add a record; nothing remains of it when the disk is full."""
+    def append(self, kind: RecordKind, n: int, body: Sequence[Buffer]) -> int:
+        """Add a record; returns where its body begins. Nothing remains of it when the disk is full."""
         parts = [_head(kind, n, body), *body]
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
@@ -84,12 +102,15 @@ class PointLog:
             raise
         finally:
             os.close(fd)
+        at = self.size + _RECORD.size
         self.size += _bytes(parts)
         self.records += 1
+        self.upserted += n if kind is RecordKind.UPSERT else 0
+        return at
 
     def read(self) -> list[LogRecord]:
         """All whole records. Cuts off an unfinished write; raises ``DamagedLogError`` for a damaged file."""
-        data = memoryview(self.path.read_bytes())
+        data = _content(self.path)
         self._check_header(data)
         records: list[LogRecord] = []
         self.size = _HEADER.size
@@ -97,6 +118,7 @@ class PointLog:
             records.append(record)
             self.size += _RECORD.size + len(record.body)
         self.records = len(records)
+        self.upserted = sum(record.n for record in records if record.kind is RecordKind.UPSERT)
         if self.size < len(data):
             self._cut_off(data)
         return records
@@ -125,6 +147,14 @@ class PointLog:
         os.truncate(self.path, self.size)
 
 
+def _content(path: Path) -> memoryview:
+    """Of a large file mapped, for as long as a part of it is used: read into memory it would need twice its size."""
+    if path.stat().st_size < _MAPPED_BYTES:
+        return memoryview(path.read_bytes())
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def _record_at(data: memoryview, start: int) -> LogRecord | None:
     """The record that begins there, if it is whole."""
     body_start = start + _RECORD.size
@@ -134,7 +164,7 @@ def _record_at(data: memoryview, start: int) -> LogRecord | None:
     body = data[body_start : body_start + size]
     if mark != _MARK or len(body) < size or _checksum(kind, n, [body]) != checksum:
         return None
-    return LogRecord(RecordKind(kind), n, body)
+    return LogRecord(RecordKind(kind), n, body_start, body)
 
 
 def _head(kind: RecordKind, n: int, body: Sequence[Buffer]) -> bytes:

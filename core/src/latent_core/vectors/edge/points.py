@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from latent_core.vectors.edge.protocol import ID_BYTES, Buffer, cut
 
 _NUMBER_BYTES = 8
+POINT_HEAD_BYTES = 2 * ID_BYTES + 2 * _NUMBER_BYTES
+"""Of a point in a body, before its vector."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""A large collection over Qdrant Edge: exact cosine search, points addressed by document and generation.
+"""A large collection over Qdrant Edge, as versions before docs/adr/0070 made them: exact cosine search, points addressed
+by document and generation. It is searched and written, and converted when that is quick (``conversion``).
 
 The only importer of the engine, in the vector child only: the engine holds the interpreter's lock during every
 call. It never builds HNSW: segments stay plain and appendable, even after ``optimize``.
@@ -10,7 +11,7 @@ collection is scanned with the small vectors, and more hits than requested are t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -28,7 +29,6 @@ from qdrant_edge import (
     Filter,
     HasIdCondition,
     HnswIndexConfig,
-    IntegerIndexParams,
     MatchValue,
     Point,
     Prefetch,
@@ -40,7 +40,6 @@ from qdrant_edge import (
     ScrollRequest,
     SearchRequest,
     UpdateOperation,
-    UuidIndexParams,
     VectorStorageDatatype,
 )
 
@@ -73,19 +72,8 @@ _COARSE_BYTES: Final = 1
 """Per dimension."""
 
 
-def create_shard(path: Path, dims: int) -> None:
-    """Create an empty shard with payload indexes in ``path``; durable on return."""
-    shard = EdgeShard.create(str(path), _config(dims))
-    for field_name, index in (
-        ("doc_id", UuidIndexParams()),
-        ("generation", IntegerIndexParams(lookup=False, range=True)),
-    ):
-        shard.update(UpdateOperation.create_field_index(field_name, index))
-    shard.close()
-
-
 class Shard:
-    """An open large collection."""
+    """An open large collection of a version before docs/adr/0070: it is searched and written as it is, or converted."""
 
     log = WAL_FOLDER
 
@@ -184,10 +172,19 @@ class Shard:
         records, _ = self._shard.scroll(request)
         return [(_uuid(record), record.payload or {}) for record in records]
 
-    def all_points(self) -> PointBatch:
-        """Every point. For a collection that became small."""
-        request = ScrollRequest(limit=max(1, len(self)), with_payload=True, with_vector=[_EXACT])
-        records, _ = self._shard.scroll(request)
+    def batches(self, size: int) -> Iterator[PointBatch]:
+        """All points, ``size`` at a time."""
+        after: int | None = 0
+        while after is not None and after <= _LAST_ID:
+            request = ScrollRequest(
+                offset=UUID(int=after), limit=size, with_payload=True, with_vector=[_EXACT]
+            )
+            records, _ = self._shard.scroll(request)
+            after = _uuid(records[-1]).int + 1 if records else None
+            if records:
+                yield self._batch(records)
+
+    def _batch(self, records: Sequence[Record]) -> PointBatch:
         payloads = [record.payload or {} for record in records]
         vectors = [vector for _, vector in map(_id_and_vector, records)]
         return PointBatch(
