@@ -145,7 +145,7 @@ def test_an_empty_collection_and_vectors_of_zeros_have_an_answer(tmp_path: Path)
     collection.close()
 
 
-def test_codes_are_off_by_half_a_step_at_most() -> None:
+def test_no_code_is_off_by_more_than_half_a_step() -> None:
     vectors = normalised(np.random.default_rng(1).standard_normal((50, 300)).astype(np.float32))
     codes, steps = encoded(vectors)
     assert (np.abs(codes * steps[:, None] - vectors) <= steps[:, None] * 0.5001).all()

@@ -160,6 +160,6 @@ def _nearest(estimates: NDArray[np.float32], count: int) -> tuple[NDArray[np.int
     """The ``count`` highest and all that equal the last of them; and what all others are below."""
     if count >= len(estimates):
         return np.arange(len(estimates)), -np.inf
-    least = np.partition(estimates, len(estimates) - count)[len(estimates) - count]
-    near = np.flatnonzero(estimates >= least)
-    return near, float(least)
+    last = np.partition(estimates, len(estimates) - count)[len(estimates) - count]
+    near = np.flatnonzero(estimates >= last)
+    return near, float(last)

@@ -24,7 +24,7 @@ from latent_core.vectors.edge.points import POINT_HEAD_BYTES, PointBatch
 from latent_core.vectors.edge.protocol import POINT_LOG, cut
 
 BATCH_POINTS: Final = 4096
-"""Points of a record of a file that is written anew."""
+"""Points of a record of a file that is rewritten."""
 _MAX_RECORDS: Final = 256
 _POINTS_PER_RECORD: Final = 32
 """More records than one for so many points, and 256, make opening slow."""
