@@ -74,16 +74,16 @@ async def serving(installation: BenchmarkInstallation, sizes: Sequence[int]) -> 
     await installation.restart()
     await until_warm(installation, container_of(min(sizes)))
     largest = max(sizes)
-    fresh = _fresh(largest)
+    fresh = fresh_queries(largest)
     cases = await asyncio.to_thread(_cases, installation, sorted(sizes), fresh)
     loads = [
-        await asyncio.to_thread(_load, installation, largest, clients, fresh) for clients in CLIENTS
+        await asyncio.to_thread(load, installation, largest, clients, fresh) for clients in CLIENTS
     ]
     cases.append(await _while_ingesting(installation, largest, fresh))
     return ServingFigures(loads, cases)
 
 
-def _fresh(chunks: int) -> Iterator[str]:
+def fresh_queries(chunks: int) -> Iterator[str]:
     texts = texts_of(min(chunks, QUERIES_PER_RUN))
     seed = SEED
     while True:
@@ -176,13 +176,17 @@ def _document_counts(texts: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def _load(
-    installation: BenchmarkInstallation, chunks: int, clients: int, fresh: Iterator[str]
+def load(
+    installation: BenchmarkInstallation,
+    chunks: int,
+    clients: int,
+    fresh: Iterator[str],
+    seconds: float = SECONDS,
 ) -> LoadFigures:
     """``clients`` threads, each on its own connection, for some seconds."""
     times: list[float] = []
     lock = threading.Lock()
-    until = time.perf_counter() + SECONDS
+    until = time.perf_counter() + seconds
 
     def work() -> None:
         asker = Asker(installation.url, installation.token)

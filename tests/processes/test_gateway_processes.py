@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import psutil
 import pytest
 import pytest_asyncio
 
-from latent_core.domain.manifest.model import Acl, Roles
+from latent_core.domain.manifest.model import Acl, QueryLog, Roles
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
 from latent_gateway.auth.sign_in_codes import LINK
@@ -36,6 +36,7 @@ GULLS: Final = "The herring gull nests on the north cliff above the old harbour.
 FOG: Final = "When fog comes, the keeper sounds the horn twice a minute until it lifts."
 PROGRAM: Final = "latent_gateway.further"
 REQUESTS_PER_MIN: Final = 60
+LISTED: Final = 'latent_http_requests_total{method="GET",route="/v1/containers/list",status="200"}'
 LIST: Final = "/v1/containers/list"
 SEARCH: Final = "/v1/containers/search"
 
@@ -123,8 +124,10 @@ async def another_serves(pair: Installation, ended: psutil.Process) -> None:
         assert len(further(pair)) == 1
 
 
-async def find(http: httpx.AsyncClient, container: str) -> httpx.Response:
-    body = {"containers": [container], "query": "gull", "top_k": 5}
+async def find(
+    http: httpx.AsyncClient, container: str, query: str = "gull", **more: Any
+) -> httpx.Response:
+    body = {"containers": [container], "query": query, "top_k": 5, **more}
     return await http.post(SEARCH, json=body)
 
 
@@ -132,6 +135,13 @@ async def finds(http: httpx.AsyncClient, container: str) -> bool:
     answer = (await find(http, container)).json()
     assert "hits" in answer, answer
     return bool(answer["hits"])
+
+
+async def listed(http: httpx.AsyncClient) -> float:
+    """How often containers were listed, by the metrics of both processes."""
+    lines = (await http.get("/metrics")).text.splitlines()
+    (line,) = [line for line in lines if line.startswith(LISTED)]
+    return float(line.rpartition(" ")[2])
 
 
 async def add(http: httpx.AsyncClient, container: str, text: str) -> httpx.Response:
@@ -221,6 +231,36 @@ async def test_a_sign_in_link_of_one_process_works_once_at_any(pair: Installatio
         assert signed_in.is_redirect
         for http in (here, there):
             assert (await http.get(url)).status_code == 401
+
+
+async def test_each_process_answers_the_metrics_of_both(pair: Installation) -> None:
+    async with connections(pair) as both:
+        before = [await listed(http) for http in both]
+        for number, http in enumerate(both, start=2):
+            for _ in range(number):
+                await http.get(LIST)
+        after = [await listed(http) for http in both]
+        assert before[0] == before[1]
+        assert [one - before[0] for one in after] == [5, 5]
+        state = (await both[1].get("/v1/admin/status")).json()
+        assert state["gateway_processes"] == {"configured": 2, "serving": 2}
+
+
+async def test_what_is_typed_over_both_processes_is_one_query_of_the_log(
+    pair: Installation,
+) -> None:
+    async with pair.client() as client, connections(pair) as (here, there):
+        await client.create(manifest("logged", query_log=QueryLog(keep_days=7)))
+        await find(here, "logged", query="gul", as_you_type=True)
+        await find(there, "logged", query="gull", as_you_type=True)
+        await find(here, "logged", query="gulls")
+
+        async def logged() -> bool:
+            return bool((await client.logged_queries("logged")).queries)
+
+        await eventually(logged, what="the search in the log")
+        queries = (await client.logged_queries("logged")).queries
+        assert [(one.query, one.times) for one in queries] == [("gulls", 1)]
 
 
 async def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(

@@ -224,6 +224,8 @@ def show_status(console: Console, status: StatusAnswer) -> None:
     """Services, queue, causes, workers and disk, one per line."""
     for service, state in status.services.items():
         console.print(f"{service:<10} {state}")
+    processes = status.gateway_processes
+    console.print(f"{'gateway':<10} {processes.serving} of {processes.configured} processes serve")
     if (queue := status.queue) is not None:
         console.print(f"{'queue':<10} {_counted(queue.jobs) or 'empty'}")
         if queue.jobs.queued:

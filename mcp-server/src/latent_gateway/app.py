@@ -77,7 +77,7 @@ from latent_gateway.auth.sign_in_codes import SignInCodes, local_host
 from latent_gateway.auth.tokens import FailedAttempts, TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console.on_demand import ConsoleOnDemand
-from latent_gateway.context import Gateway, StreamLimiter
+from latent_gateway.context import Gateway, MetricsText, StreamLimiter
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.http_server import GatewayServer, listen, run_server, server_config
 from latent_gateway.manifest_sync import read_folder, sync_manifests
@@ -96,7 +96,8 @@ from latent_gateway.model_warmer import ModelWarmer
 from latent_gateway.openapi import GatewayApi, documented_answers
 from latent_gateway.processes.group import ProcessGroup
 from latent_gateway.processes.handoff import Handoff, numbered
-from latent_gateway.query_log import QueryLog
+from latent_gateway.processes.metrics import GroupMetrics
+from latent_gateway.query_log import PassOn, QueryLog
 from latent_gateway.query_parameters import KNOWN_ONLY
 
 logger = logging.getLogger(__name__)
@@ -167,10 +168,16 @@ def create_app(
     *,
     surface: MakeSurface = surface_of,
     memory: SharedMemory | None = None,
+    metrics_text: MetricsText | None = None,
+    pass_on: PassOn | None = None,
 ) -> FastAPI:
-    """The HTTP application on an open stack, with the MCP server that ``surface`` makes. ``memory`` has the counts of
-    all processes of the gateway."""
+    """The HTTP application on an open stack, with the MCP server that ``surface`` makes.
+
+    Of one of several processes: with the ``memory`` of all, the metrics of all, and a log of queries that another one
+    keeps.
+    """
     memory, processes = memory or SharedMemory(), settings.gateway_processes
+    memory.serving[memory.number - 1] = True
     # The order is that of the memory's parts, the same in all processes.
     quotas = Quotas(settings, memory=memory)
     tokens = TokenRegistry(stack.token, stack.db, FailedAttempts(memory=memory))
@@ -179,11 +186,12 @@ def create_app(
     shared = Gateway(
         settings,
         stack,
+        memory,
         tokens,
         quotas,
-        Gauges(stack),
+        metrics_text or Gauges(stack).text,
         limiter,
-        QueryLog(stack.db),
+        QueryLog(stack.db, pass_on),
         ModelWarmer(stack),
         calls,
         StreamLimiter(memory=memory),
@@ -289,9 +297,14 @@ async def _run(
             )
             if log_file is not None:
                 log_file.open(DataDirectory(settings.data_dir).log_file)
-            running.enter_context(metrics_served(settings, stack.metrics, stack.readiness.answer))
+            gauges = Gauges(stack)
+            metrics = GroupMetrics(stack.metrics.registry, gauges.refresh)
+            summed = metrics.text if settings.gateway_processes > 1 else None
+            running.enter_context(
+                metrics_served(settings, stack.metrics, stack.readiness.answer, summed)
+            )
             if settings.metrics_port is not None:
-                fresh = asyncio.create_task(Gauges(stack).keep_fresh(), name="gauges")
+                fresh = asyncio.create_task(gauges.keep_fresh(), name="gauges")
                 running.push_async_callback(ended, fresh)
             await sync_manifests(stack, await reading)
             await adopt_golden(stack, settings.manifests)
@@ -299,7 +312,7 @@ async def _run(
                 await running.enter_async_context(companion(settings, stack))
             path = log_file.path if log_file is not None else None
             handoff = Handoff(settings, stack.shared, path, shown)
-            await _answer(handoff, stack, listening, announce, stop)
+            await _answer(handoff, stack, metrics, listening, announce, stop)
 
 
 def _refuse_to_be_alone(settings: Settings) -> None:
@@ -319,6 +332,7 @@ def _refuse_to_be_alone(settings: Settings) -> None:
 async def _answer(
     handoff: Handoff,
     stack: Stack,
+    metrics: GroupMetrics,
     listening: socket.socket,
     announce: Announce,
     stop: StopSignal,
@@ -326,9 +340,10 @@ async def _answer(
     settings = handoff.settings
     size = settings.gateway_processes
     memory = SharedMemory.create(stack.tmp) if size > 1 else SharedMemory()
-    app = create_app(settings, stack, memory=memory)
+    metrics_text = metrics.refreshed if size > 1 else None
+    app = create_app(settings, stack, memory=memory, metrics_text=metrics_text)
     shared: Gateway = app.state.gateway
-    group = ProcessGroup(handoff, size, memory.descriptor, on_end=shared.forget_process)
+    group = ProcessGroup(handoff, size, shared, metrics)
 
     server = GatewayServer(server_config(settings, app))
 
@@ -341,6 +356,7 @@ async def _answer(
         await run_server(server, shared, sockets, stop, started=started, ending=group.begin_stop)
     finally:
         await group.close()
+        await shared.query_log.close()
 
 
 def _started(settings: Settings, stack: Stack, app: FastAPI, port: int) -> StartedGateway:

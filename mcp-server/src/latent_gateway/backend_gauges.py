@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from prometheus_client import generate_latest
+
 from latent_core.db import capacity, placement, schedules
 from latent_core.domain.errors import LatentError
 from latent_core.queue import admin
@@ -35,6 +37,11 @@ class Gauges:
                 ("backups", self._backups),
             ):
                 await _guarded(name, gauge)
+
+    async def text(self) -> bytes:
+        """The answer of ``/metrics``, with gauges that are read now."""
+        await self.refresh()
+        return generate_latest(self._stack.metrics.registry)
 
     async def keep_fresh(self) -> None:
         """For metrics that are fetched from LLC_METRICS_PORT, without a request to the gateway; until cancelled."""

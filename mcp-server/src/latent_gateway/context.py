@@ -7,9 +7,10 @@ is slower.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, cast
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
@@ -27,7 +28,6 @@ from latent_gateway.auth.quotas import Quotas
 from latent_gateway.auth.shared_memory import Limit, OpenCounts, SharedMemory
 from latent_gateway.auth.sign_in_codes import SignInCodes
 from latent_gateway.auth.tokens import TokenRegistry
-from latent_gateway.backend_gauges import Gauges
 from latent_gateway.model_warmer import ModelWarmer
 from latent_gateway.query_log import QueryLog
 
@@ -73,6 +73,8 @@ class BlobLinks:
         return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"
 
 
+MetricsText: TypeAlias = Callable[[], Awaitable[bytes]]
+"""The answer of ``/metrics``: the metrics of all processes of this gateway, read now."""
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_PRINCIPAL: Final = 8
 """Per principal, so that one cannot use up all streams."""
@@ -120,9 +122,11 @@ class Gateway:
 
     settings: Settings
     stack: Stack
+    memory: SharedMemory
+    """Of all processes of this gateway."""
     tokens: TokenRegistry
     quotas: Quotas
-    gauges: Gauges
+    metrics_text: MetricsText
     limiter: SearchLimiter
     query_log: QueryLog
     warmer: ModelWarmer
@@ -136,8 +140,14 @@ class Gateway:
     model_tests: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One test of a model at a time: it measures times."""
 
+    @property
+    def serving_processes(self) -> int:
+        """Processes of this gateway that answer requests."""
+        return self.memory.serving_processes
+
     def forget_process(self, number: int) -> None:
         """A process of this gateway has ended, with all that it had open."""
+        self.memory.serving[number - 1] = False
         self.streams.open.forget_process(number)
         self.questions.open.forget_process(number)
 

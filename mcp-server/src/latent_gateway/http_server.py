@@ -161,7 +161,6 @@ async def run_server(
     finally:
         await ended(warming)
         await shared.warmer.close()
-        await shared.query_log.close()
 
 
 def _reporting(

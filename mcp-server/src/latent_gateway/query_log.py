@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from latent_core.db import query_log
 from latent_core.db.connection import Database
@@ -47,11 +47,16 @@ class PendingSearch:
         return self.records[0].query
 
 
+PassOn: TypeAlias = Callable[[PendingSearch], None]
+
+
 class QueryLog:
     """The searches of this process that are not stored yet."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: Database, pass_on: PassOn | None = None) -> None:
+        """``pass_on``: to the process that keeps the log of all, with whom what one types may be spread over others."""
         self._db = db
+        self._pass_on = pass_on
         self._pending: list[PendingSearch] = []
         self._dropped = 0
         self._task: asyncio.Task[None] | None = None
@@ -79,6 +84,20 @@ class QueryLog:
             request.as_you_type,
             now + (SETTLE_SECONDS if request.as_you_type else 0.0),
         )
+        if self._pass_on is None:
+            self._keep(search)
+        else:
+            self._pass_on(search)
+
+    def receive(self, fields: dict[str, Any]) -> None:
+        """Note a search of another process, as JSON."""
+        records = tuple(
+            QueryRecord(**{**record, "at": datetime.fromisoformat(record["at"])})
+            for record in fields.pop("records")
+        )
+        self._keep(PendingSearch(records=records, **fields))
+
+    def _keep(self, search: PendingSearch) -> None:
         self._replace_typed(search)
         if len(self._pending) >= MAX_PENDING:
             self._dropped += 1

@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 Readiness = Callable[[], Awaitable[tuple[bool, ReadinessAnswer]]]
 """Whether the process can do its work, and the answer of ``/readyz``."""
 
+MetricsText = Callable[[], Awaitable[bytes]]
+
 JOIN_SECONDS: Final = 5.0
 LOOP_SECONDS: Final = 3.0
 """Deadline of the event loop; longer than that of the services' probes."""
@@ -42,12 +44,20 @@ JSON: Final = "application/json"
 
 
 @contextmanager
-def metrics_served(settings: Settings, metrics: Metrics, readiness: Readiness) -> Iterator[None]:
-    """Serve the pages during the block if a port is set; ``Conflict`` when it is in use. Call it in an event loop."""
+def metrics_served(
+    settings: Settings,
+    metrics: Metrics,
+    readiness: Readiness,
+    summed: MetricsText | None = None,
+) -> Iterator[None]:
+    """Serve the pages during the block if a port is set; ``Conflict`` when it is in use. Call it in an event loop.
+
+    ``summed`` answers the metrics of several processes, instead of those of this one.
+    """
     if settings.metrics_port is None:
         yield
         return
-    pages = _Pages(metrics, readiness, asyncio.get_running_loop())
+    pages = _Pages(metrics, readiness, asyncio.get_running_loop(), summed)
     server_class = _IPv6Server if ":" in settings.bind else _Server
     try:
         server = make_server(
@@ -87,8 +97,13 @@ class _Pages:
     """A WSGI application. Its threads ask ``loop`` for health and readiness."""
 
     def __init__(
-        self, metrics: Metrics, readiness: Readiness, loop: asyncio.AbstractEventLoop
+        self,
+        metrics: Metrics,
+        readiness: Readiness,
+        loop: asyncio.AbstractEventLoop,
+        summed: MetricsText | None,
     ) -> None:
+        self._summed = summed
         self._metrics = make_wsgi_app(metrics.registry)
         self._readiness = readiness
         self._loop = loop
@@ -97,6 +112,8 @@ class _Pages:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _page(start_response, HTTPStatus.METHOD_NOT_ALLOWED, "GET only\n")
         match environ["PATH_INFO"]:
+            case "/metrics" if self._summed is not None:
+                status, body = self._in_loop(self._all_metrics)
             case "/metrics":
                 metrics: Iterable[bytes] = self._metrics(environ, start_response)
                 return metrics
@@ -109,7 +126,7 @@ class _Pages:
         return _page(start_response, status, body)
 
     def _in_loop(
-        self, page: Callable[[], Coroutine[Any, Any, tuple[HTTPStatus, BaseModel]]]
+        self, page: Callable[[], Coroutine[Any, Any, tuple[HTTPStatus, BaseModel | str]]]
     ) -> tuple[HTTPStatus, BaseModel | str]:
         future = asyncio.run_coroutine_threadsafe(page(), self._loop)
         try:
@@ -120,6 +137,10 @@ class _Pages:
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"the process is busy: its event loop did not answer within {LOOP_SECONDS:g} s\n",
             )
+
+    async def _all_metrics(self) -> tuple[HTTPStatus, str]:
+        assert self._summed is not None
+        return HTTPStatus.OK, (await self._summed()).decode()
 
     async def _health(self) -> tuple[HTTPStatus, BaseModel]:
         return HTTPStatus.OK, HealthAnswer()

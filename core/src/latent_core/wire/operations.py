@@ -70,6 +70,15 @@ class BackupState(BaseModel):
     overdue_seconds: float
 
 
+class GatewayProcesses(BaseModel):
+    """Of the gateway that answers."""
+
+    configured: int
+    """LLC_GATEWAY_PROCESSES."""
+    serving: int
+    """Less while one starts."""
+
+
 class StatusAnswer(Envelope):
     services: dict[str, ServiceState]
     queue: QueueState | None
@@ -78,6 +87,7 @@ class StatusAnswer(Envelope):
     """Workers that hold jobs."""
     connected_workers: int
     """Also those without a job."""
+    gateway_processes: GatewayProcesses
     disk: DiskView
     backups: BackupState | None
 

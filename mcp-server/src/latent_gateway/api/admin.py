@@ -91,6 +91,8 @@ async def _examined(
     report.notes += await _provider_notes(stack, report)
     if container_ids is None:
         _note_runtime(report)
+        processes = shared.settings.gateway_processes
+        report.checks["gateway_processes"] = f"{shared.serving_processes} of {processes} serve"
     if body.repair and not report.clean:
         repairer = Repairer(
             stack.db,

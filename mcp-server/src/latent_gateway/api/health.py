@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from latent_core.wire.doctor import HealthAnswer, ReadinessAnswer
 from latent_gateway.auth import access
@@ -43,5 +43,4 @@ async def readyz(shared: Shared) -> Response:
 async def metrics(shared: Shared, caller: Caller) -> Response:
     """Metrics of all containers in the Prometheus text format."""
     access.require_operator(caller)
-    await shared.gauges.refresh()
-    return Response(generate_latest(shared.stack.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    return Response(await shared.metrics_text(), media_type=CONTENT_TYPE_LATEST)

@@ -22,6 +22,7 @@ from latent_core.settings import Settings, given_variables, unknown_variables
 from latent_core.wire.operations import (
     BackupState,
     DiskView,
+    GatewayProcesses,
     ModelTestAnswer,
     ModelTestBody,
     ProviderList,
@@ -57,6 +58,9 @@ async def status_of(shared: Gateway) -> StatusAnswer:
         queue=None,
         workers=[],
         connected_workers=0,
+        gateway_processes=GatewayProcesses(
+            configured=shared.settings.gateway_processes, serving=shared.serving_processes
+        ),
         disk=await _disk(shared),
         backups=None,
     )

@@ -53,6 +53,8 @@ class SharedMemory:
         if not secret.any():  # the first process: others find it
             secret[:] = np.frombuffer(secrets.token_bytes(_KEY_BYTES), np.uint8)
         self._secret = secret.tobytes()
+        self.serving = self.array(np.bool_, MAX_PROCESSES)
+        """By number of the process: whether it answers requests."""
 
     @classmethod
     def create(cls, folder: Path) -> Self:
@@ -61,6 +63,10 @@ class SharedMemory:
         os.unlink(name)
         os.ftruncate(descriptor, _BYTES)
         return cls(descriptor)
+
+    @property
+    def serving_processes(self) -> int:
+        return int(self.serving.sum())
 
     def close(self) -> None:
         if self.descriptor is not None:

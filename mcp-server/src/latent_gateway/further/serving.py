@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
+from latent_core.domain.errors import TimedOut
 from latent_core.models.providers.registry import Providers
 from latent_core.runtime.data_directory import PRIVATE
 from latent_core.runtime.secret_files import secrets_in
 from latent_core.runtime.stop import StopSignal, stop_signals
+from latent_core.runtime.tasks import ended
 from latent_core.stack import Stack
 from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import set_up_logs
@@ -22,9 +25,12 @@ from latent_gateway.auth.shared_memory import SharedMemory
 from latent_gateway.http_server import GatewayServer, run_server, server_config
 from latent_gateway.processes.channel import Channel, Kind
 from latent_gateway.processes.handoff import Handoff, numbered
+from latent_gateway.processes.metrics import snapshot
+from latent_gateway.query_log import PendingSearch
 
 ALIVE_SECONDS: Final = 1.0
 """Between two signs of life."""
+METRICS_SECONDS: Final = 10.0
 _BYTES_PER_CONNECTION: Final = 1
 
 
@@ -54,7 +60,14 @@ async def _answer(
     connections: socket.socket,
     stop: StopSignal,
 ) -> None:
-    app = create_app(stack.settings, stack, memory=memory)
+    first = FirstProcess(channel, stack)
+    app = create_app(
+        stack.settings,
+        stack,
+        memory=memory,
+        metrics_text=first.metrics_text,
+        pass_on=first.pass_on,
+    )
     server = GatewayServer(
         server_config(stack.settings, app),
         on_tick=_heartbeat(channel),
@@ -70,7 +83,45 @@ async def _answer(
     def ending() -> None:
         loop.remove_reader(connections)
 
-    await run_server(server, app.state.gateway, [], stop, started=started, ending=ending)
+    hearing = asyncio.create_task(first.hear(), name="first-process")
+    try:
+        await run_server(server, app.state.gateway, [], stop, started=started, ending=ending)
+    finally:
+        await ended(hearing)
+
+
+class FirstProcess:
+    """What this process asks the first one, and is asked by it."""
+
+    def __init__(self, channel: Channel, stack: Stack) -> None:
+        self._channel = channel
+        self._registry = stack.metrics.registry
+        self._waiting: deque[asyncio.Future[bytes]] = deque()
+
+    async def hear(self) -> None:
+        async for message in self._channel.messages():
+            match message.kind:
+                case Kind.ASK_METRICS:
+                    self._channel.send(Kind.METRICS, values=snapshot(self._registry))
+                case Kind.METRICS:
+                    answer = self._waiting.popleft()
+                    if not answer.done():  # its caller may be gone
+                        answer.set_result(message.fields["text"].encode())
+
+    async def metrics_text(self) -> bytes:
+        """Of all processes."""
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._channel.send(Kind.ASK_METRICS)
+        try:
+            async with asyncio.timeout(METRICS_SECONDS):
+                return await answer
+        except TimeoutError as exc:
+            raise TimedOut("the first process of this gateway did not answer in time") from exc
+
+    def pass_on(self, search: PendingSearch) -> None:
+        """To the log of queries."""
+        self._channel.send(Kind.SEARCHED, search=search)
 
 
 def _receive(connections: socket.socket, server: GatewayServer) -> None:

@@ -14,14 +14,19 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 
 class Kind(StrEnum):
-    """Of a message; all but the last are sent by further processes."""
+    """Of a message, with its fields."""
 
     READY = "ready"
-    """Connections may be passed on."""
+    """From a further process: connections may be passed on."""
     ALIVE = "alive"
-    """Its event loop runs."""
+    """From a further process: its event loop runs."""
     CLOSED = "closed"
-    """A connection that was passed on has ended."""
+    """From a further process: a connection that was passed on has ended."""
+    SEARCHED = "searched"
+    """From a further process: a ``search`` for the query log."""
+    ASK_METRICS = "ask_metrics"
+    """Answered by ``METRICS``: the first process answers with the ``text`` of all, a further one with its ``values``."""
+    METRICS = "metrics"
 
 
 class Message(NamedTuple):

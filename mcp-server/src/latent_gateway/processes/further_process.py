@@ -11,11 +11,14 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Self
 
-from latent_gateway.processes.channel import Channel, Kind
+from latent_gateway.processes.channel import Channel, Kind, Message
 from latent_gateway.processes.handoff import Handoff
+from latent_gateway.processes.metrics import Snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +42,8 @@ class FurtherProcess:
         self._process = process
         self._channel = channel
         self._connections = connections
+        self._pending_metrics: deque[asyncio.Future[Snapshot]] = deque()
+        """Answers come in this order."""
 
     @classmethod
     async def spawn(cls, handoff: Handoff, memory: int) -> Self:
@@ -95,8 +100,19 @@ class FurtherProcess:
         connection.close()
         return True
 
-    async def listen(self) -> None:
-        """Note what the process says, until it is gone."""
+    async def metrics(self) -> Snapshot:
+        """Its metrics; ``EOFError`` if it ends before it answers."""
+        answer: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
+        self._pending_metrics.append(answer)
+        self._channel.send(Kind.ASK_METRICS)
+        return await answer
+
+    def answer_metrics(self, text: bytes) -> None:
+        """Of all processes, for which this one has asked."""
+        self._channel.send(Kind.METRICS, text=text.decode())
+
+    async def listen(self, on_message: Callable[[Message], None]) -> None:
+        """Note what the process says, until it is gone; ``on_message`` gets what concerns others, too."""
         async for message in self._channel.messages():
             self.heard_at = time.monotonic()
             match message.kind:
@@ -105,11 +121,21 @@ class FurtherProcess:
                     logger.info(
                         "gateway_process_ready", extra={"number": self.number, "pid": self.pid}
                     )
+                    on_message(message)
                 case Kind.CLOSED:
                     self.open_connections -= 1
+                case Kind.METRICS:
+                    answer = self._pending_metrics.popleft()
+                    if not answer.done():  # its caller may be gone
+                        answer.set_result(message.fields["values"])
                 case Kind.ALIVE:
                     pass
+                case _:
+                    on_message(message)
         self.is_ready = False
+        for answer in self._pending_metrics:
+            if not answer.done():
+                answer.set_exception(EOFError("the process has ended"))
         self._channel.close()
         self._connections.close()
         await self._exited()

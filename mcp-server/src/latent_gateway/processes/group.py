@@ -7,14 +7,17 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from latent_core.runtime.tasks import ended
+from latent_gateway.context import Gateway
 from latent_gateway.http_server import SHUTDOWN_SECONDS, GatewayServer
+from latent_gateway.processes.channel import Kind, Message
 from latent_gateway.processes.further_process import FurtherProcess
 from latent_gateway.processes.handoff import Handoff
+from latent_gateway.processes.metrics import GroupMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -46,38 +49,32 @@ class ProcessGroup:
         self,
         handoff: Handoff,
         size: int,
-        memory: int | None,
-        *,
-        on_end: Callable[[int], None],
+        shared: Gateway,
+        metrics: GroupMetrics,
         timeouts: GroupTimeouts = GroupTimeouts(),
     ) -> None:
-        """``memory`` is the descriptor of the file that they share, ``on_end`` is called with the number of each
-        process that ended."""
+        """``shared`` are the objects of this process."""
         self.size = size
         self._handoff = handoff
-        self._memory = memory
-        self._on_end = on_end
+        self._shared = shared
+        self._metrics = metrics
         self._timeouts = timeouts
         self._further: dict[int, FurtherProcess] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._accepting: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
+        self._answering: set[asyncio.Task[None]] = set()
         self._given_at: dict[int, int] = {}
         """The count of connections at which each process got its last one."""
         self._given = 0
 
-    @property
-    def ready(self) -> int:
-        """Processes that answer requests, this one included."""
-        return 1 + sum(process.is_ready for process in self._further.values())
-
     def start(self, server: GatewayServer, listening: socket.socket) -> None:
         """Accept connections for ``server`` and the further processes, which are started now."""
-        if self._memory is None:
+        if (memory := self._shared.memory.descriptor) is None:
             return
         self._accepting = asyncio.create_task(self._accept(server, listening), name="accept")
         self._keepers = [
-            asyncio.create_task(self._keep(number, self._memory), name=f"process-{number}")
+            asyncio.create_task(self._keep(number, memory), name=f"process-{number}")
             for number in range(2, self.size + 1)
         ]
 
@@ -101,6 +98,7 @@ class ProcessGroup:
             logger.warning("gateway_process_killed", extra={"number": process.number})
             process.kill()
         await asyncio.gather(*self._keepers)
+        await ended(*self._answering)
 
     async def _accept(self, server: GatewayServer, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -155,11 +153,12 @@ class ProcessGroup:
             process.stop()
         watching = asyncio.create_task(self._watch(process))
         try:
-            await process.listen()
+            await process.listen(partial(self._answer, process))
         finally:
             await ended(watching)
             del self._further[process.number]
-            self._on_end(process.number)
+            self._metrics.remove(process.number)
+            self._shared.forget_process(process.number)
         if not self._stopping.is_set():
             logger.error(
                 "gateway_process_exited",
@@ -169,6 +168,22 @@ class ProcessGroup:
                     "exit_status": process.exit_status,
                 },
             )
+
+    def _answer(self, process: FurtherProcess, message: Message) -> None:
+        match message.kind:
+            case Kind.READY:
+                self._metrics.add(process.number, process.metrics)
+            case Kind.SEARCHED:
+                self._shared.query_log.receive(message.fields["search"])
+            case Kind.ASK_METRICS:
+                task = asyncio.create_task(self._send_metrics(process), name="metrics")
+                self._answering.add(task)
+                task.add_done_callback(self._answering.discard)
+            case _:
+                logger.warning("unexpected_message", extra={"kind": message.kind})
+
+    async def _send_metrics(self, process: FurtherProcess) -> None:
+        process.answer_metrics(await self._metrics.refreshed())
 
     async def _watch(self, process: FurtherProcess) -> None:
         """Kill a process that does not start in time, or hangs."""
