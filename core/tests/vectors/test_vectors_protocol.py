@@ -351,7 +351,7 @@ async def test_a_holder_that_nobody_knows_is_never_killed(engine: Engine) -> Non
 @pytest.mark.parametrize(
     ("module", "unwanted"),
     [
-        ("latent_core.vectors.edge.child", {"pydantic", "psutil", "asyncio"}),
+        ("latent_core.vectors.edge.child", {"pydantic", "psutil", "asyncio", "qdrant_edge"}),
         ("latent_core.vectors.edge.index", {"qdrant_edge", "simsimd"}),
     ],
 )

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from latent_core.vectors.edge.conversion import is_convertible, is_large, remove_remains, to_log
 from latent_core.vectors.edge.durable import sync_path
@@ -27,7 +27,9 @@ from latent_core.vectors.edge.logged import LoggedCollection
 from latent_core.vectors.edge.marker import LARGE_FROM_POINTS, CollectionMarker, Layout, damaged
 from latent_core.vectors.edge.point_log import PointLog
 from latent_core.vectors.edge.protocol import POINT_LOG, Fault, RequestRefused
-from latent_core.vectors.edge.shard import Shard
+
+if TYPE_CHECKING:  # loaded with its engine for what earlier versions left, and not before
+    from latent_core.vectors.edge.shard import Shard
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ _RETRY_SECONDS: Final = 60.0
 """After a conversion or a rewrite that failed."""
 _MEGABYTE: Final = 1 << 20
 
-OpenCollection = FlatCollection | LargeCollection | Shard
+OpenCollection: TypeAlias = "FlatCollection | LargeCollection | Shard"
 
 
 def _quarter_of_memory() -> int:
@@ -163,7 +165,7 @@ class Store:
         large: the next request opens it as one."""
         collection = self._open[name]
         self._unsettled.add(name)
-        if isinstance(collection, Shard):
+        if not isinstance(collection, LoggedCollection):
             if collection.unflushed >= _FLUSH_POINTS:
                 _flush(collection)
         elif isinstance(collection, FlatCollection) and is_large(
@@ -196,7 +198,7 @@ class Store:
                 continue
             try:
                 collection = self.get(name)
-                if isinstance(collection, Shard):
+                if not isinstance(collection, LoggedCollection):
                     collection.optimize()
             except RequestRefused as exc:
                 logger.warning(
@@ -215,10 +217,11 @@ class Store:
         works = []
         collection = self._open.get(name)
         retry_at = self._retry_at.get(name, 0.0)
-        if isinstance(collection, LoggedCollection) and collection.is_wasteful:
-            rewrite = partial(self._rewrite, name, collection.rewrite)
-            works.append(_Work(retry_at, rewrite, name))
-        elif isinstance(collection, Shard):
+        if isinstance(collection, LoggedCollection):
+            if collection.is_wasteful:
+                rewrite = partial(self._rewrite, name, collection.rewrite)
+                works.append(_Work(retry_at, rewrite, name))
+        elif collection is not None:
             if collection.unflushed:
                 due_at = collection.dirty_since + _FLUSH_SECONDS
                 # Not noted as busy: a full disk must not make the collection a distrusted one.
@@ -258,7 +261,7 @@ class Store:
 
     def _close_one(self, name: str) -> None:
         collection = self._open.pop(name)
-        if isinstance(collection, Shard):
+        if not isinstance(collection, LoggedCollection):
             _note_churn(collection)
         collection.close()
 
@@ -294,6 +297,8 @@ def _load(path: Path, large_from: int) -> OpenCollection:
     try:
         remove_remains(path, marker.layout)
         if marker.layout is Layout.SHARD:
+            from latent_core.vectors.edge.shard import Shard
+
             return Shard(path, marker.dims)
         log = PointLog(path / POINT_LOG, marker.dims)
         records = log.read()

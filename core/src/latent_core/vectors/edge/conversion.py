@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from latent_core.runtime.failpoint import failpoint
 from latent_core.vectors.edge.durable import DRAFT
@@ -17,7 +17,9 @@ from latent_core.vectors.edge.logged import BATCH_POINTS
 from latent_core.vectors.edge.marker import MARKER, CollectionMarker, Layout
 from latent_core.vectors.edge.point_log import PointLog
 from latent_core.vectors.edge.protocol import POINT_LOG
-from latent_core.vectors.edge.shard import Shard
+
+if TYPE_CHECKING:
+    from latent_core.vectors.edge.shard import Shard
 
 _LARGE_FROM_FLOATS: Final = 2 << 20
 """8 MB of vectors, which take 5 ms to read."""
