@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import numpy as np
@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
+from core.tests.vectors import test_collection_layouts as layouts
+from latent_core.vectors.edge import saved_codes
 from latent_core.vectors.edge.flat import create_flat
 from latent_core.vectors.edge.large import LargeCollection, encoded
 from latent_core.vectors.edge.nearest import normalised
 from latent_core.vectors.edge.point_log import PointLog
 from latent_core.vectors.edge.points import PointBatch
-from latent_core.vectors.edge.protocol import POINT_LOG, RequestRefused
+from latent_core.vectors.edge.protocol import CODES, POINT_LOG, RequestRefused
 
 POINTS: Final = 3000
 DIMS: Final = 48
@@ -171,3 +173,123 @@ def test_a_vector_that_is_not_what_was_written_is_no_hit_but_damage(
     with pytest.raises(RequestRefused, match="latent doctor"):
         collection.search(vectors[2000], 5, None)
     collection.close()
+
+
+def reopened(path: Path) -> LargeCollection:
+    """By the saved table, which has to fit."""
+    collection = saved_codes.opened(path, PointLog(path / POINT_LOG, DIMS))
+    assert collection is not None
+    return collection
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), later=st.integers(0, 200))
+def test_a_saved_table_and_the_rest_of_the_log_are_the_whole_log(
+    seed: int, later: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    rng = np.random.default_rng(seed)
+    path = tmp_path_factory.mktemp("saved")
+    collection = made(path, rng.standard_normal((300, DIMS)).astype(np.float32))
+    collection.delete_points([point(n) for n in rng.choice(300, 20, replace=False).tolist()])
+    saved_codes.save(collection)
+    if later:
+        collection.upsert(batch(rng.standard_normal((later, DIMS)).astype(np.float32), 150))
+        collection.delete_points([point(n) for n in rng.choice(300, 20, replace=False).tolist()])
+    query = rng.standard_normal(DIMS).astype(np.float32)
+    whole, quick = opened(path), reopened(path)
+    for one in (quick, whole):
+        hits = collection.search(query, 400, None)
+        assert [column.tolist() for column in one.search(query, 400, None)] == [
+            column.tolist() for column in hits
+        ]
+        assert one.scroll(None, 1000) == collection.scroll(None, 1000)
+        assert (one.log_size, one.points_in_log) == (
+            collection.log_size,
+            collection.points_in_log,
+        )
+    quick.upsert(batch(rng.standard_normal((9, DIMS)).astype(np.float32), 1000))
+    assert len(opened(path)) == len(quick)
+    for one in (collection, whole, quick):
+        one.close()
+
+
+def _flip(content: bytearray) -> bytearray:
+    content[len(content) // 2] ^= 1
+    return content
+
+
+DAMAGE: Final = {
+    "flipped": _flip,
+    "cut off": lambda content: content[:-5],
+    "no header": lambda content: content[:20],
+    "empty": lambda content: content[:0],
+    "other version": lambda content: b"LCCODES0" + content[8:],
+    "more points": lambda content: content[:12] + b"\xff" * 8 + content[20:],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_table_is_ignored_and_removed(damage: str, tmp_path: Path) -> None:
+    collection = made(tmp_path, spread(np.random.default_rng(1))[:500])
+    saved_codes.save(collection)
+    collection.close()
+    file = tmp_path / CODES
+    file.write_bytes(DAMAGE[damage](bytearray(file.read_bytes())))
+    assert saved_codes.opened(tmp_path, PointLog(tmp_path / POINT_LOG, DIMS)) is None
+    assert not file.exists()
+    assert len(opened(tmp_path)) == 500
+
+
+def test_the_table_of_another_log_is_ignored(tmp_path: Path) -> None:
+    vectors = spread(np.random.default_rng(1))
+    collection = made(tmp_path, vectors[:500])
+    saved_codes.save(collection)
+    codes = (tmp_path / CODES).read_bytes()
+    collection.delete_points([point(7)])
+    collection.rewrite()
+    assert not (tmp_path / CODES).exists()
+    (tmp_path / CODES).write_bytes(codes)
+    assert saved_codes.opened(tmp_path, PointLog(tmp_path / POINT_LOG, DIMS)) is None
+
+
+def test_a_quiet_large_collection_saves_its_table_and_is_opened_by_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_codes, "MIN_BYTES", 0)
+    monkeypatch.setattr(saved_codes, "QUIET_SECONDS", 0.0)
+    store = layouts.opened(tmp_path)
+    store.create("c", layouts.DIMS)
+    layouts.write(store, 0, 60)
+    assert layouts.found(store) == layouts.expected(range(60))
+    layouts.settle(store)
+    assert layouts.files(tmp_path) == {"points", "codes", "collection.json"}
+    layouts.write(store, 60, 3)
+    store.close()
+    positions: list[Any] = []
+    read = PointLog.read
+
+    def note(self: PointLog, after: Any = None) -> Any:
+        positions.append(after)
+        return read(self, after)
+
+    monkeypatch.setattr(PointLog, "read", note)
+    again = layouts.opened(tmp_path)
+    assert layouts.found(again) == layouts.expected(range(63))
+    assert [position.upserted for position in positions] == [60]
+    again.close()
+
+
+def test_a_full_disk_saves_no_table_and_the_collection_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saved_codes, "MIN_BYTES", 0)
+    monkeypatch.setattr(saved_codes, "QUIET_SECONDS", 0.0)
+    store = layouts.opened(tmp_path)
+    store.create("c", layouts.DIMS)
+    layouts.write(store, 0, 60)
+    layouts.found(store)
+    monkeypatch.setattr(store, "_min_free_bytes", 1 << 62)
+    layouts.settle(store)
+    assert layouts.files(tmp_path) == {"points", "collection.json"}
+    assert layouts.found(store) == layouts.expected(range(60))
+    store.close()

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from latent_core.vectors.edge import saved_codes
 from latent_core.vectors.edge.conversion import is_convertible, is_large, remove_remains, to_log
 from latent_core.vectors.edge.durable import sync_path
 from latent_core.vectors.edge.flat import FlatCollection, create_flat
@@ -221,6 +222,9 @@ class Store:
             if collection.is_wasteful:
                 rewrite = partial(self._rewrite, name, collection.rewrite)
                 works.append(_Work(retry_at, rewrite, name))
+            elif isinstance(collection, LargeCollection) and saved_codes.is_due(collection):
+                due_at = max(retry_at, collection.written_at + saved_codes.QUIET_SECONDS)
+                works.append(_Work(due_at, partial(self._save, name, collection), name))
         elif collection is not None:
             if collection.unflushed:
                 due_at = collection.dirty_since + _FLUSH_SECONDS
@@ -246,6 +250,15 @@ class Store:
             )
             self._retry_at[name] = time.monotonic() + _RETRY_SECONDS
         self.forget(name)
+
+    def _save(self, name: str, collection: LargeCollection) -> None:
+        """Save the table of a large collection; without space for it, or after an error, its log is read again."""
+        try:
+            self.require_space()
+            saved_codes.save(collection)
+        except (OSError, RequestRefused) as exc:
+            logger.warning("vector_codes_not_saved", extra={"collection": name, "cause": str(exc)})
+            self._retry_at[name] = time.monotonic() + _RETRY_SECONDS
 
     def _close_excess(self) -> None:
         """Close those that were not used for longest, never the one that is used now."""
@@ -301,6 +314,8 @@ def _load(path: Path, large_from: int) -> OpenCollection:
 
             return Shard(path, marker.dims)
         log = PointLog(path / POINT_LOG, marker.dims)
+        if (saved := saved_codes.opened(path, log)) is not None:
+            return saved
         records = log.read()
         large = is_large(log.upserted, log.dims, large_from)
         return (LargeCollection if large else FlatCollection)(path, log, records)

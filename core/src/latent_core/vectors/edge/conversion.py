@@ -16,7 +16,7 @@ from latent_core.vectors.edge.durable import DRAFT
 from latent_core.vectors.edge.logged import BATCH_POINTS
 from latent_core.vectors.edge.marker import MARKER, CollectionMarker, Layout
 from latent_core.vectors.edge.point_log import PointLog
-from latent_core.vectors.edge.protocol import POINT_LOG
+from latent_core.vectors.edge.protocol import CODES, POINT_LOG
 
 if TYPE_CHECKING:
     from latent_core.vectors.edge.shard import Shard
@@ -55,5 +55,5 @@ def remove_remains(path: Path, layout: Layout) -> None:
     """Remove what does not belong to ``layout``: of an unfinished conversion, or of the layout before a finished one."""
     for entry in path.iterdir():
         name = entry.name.removesuffix(DRAFT)
-        if name != MARKER and (name == POINT_LOG) is (layout is Layout.SHARD):
+        if name != MARKER and (name in (POINT_LOG, CODES)) is (layout is Layout.SHARD):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -25,6 +25,16 @@ def replace_synced(file: Path, parts: Iterable[Buffer]) -> None:
     sync_path(file.parent)
 
 
+def replace_unsynced(file: Path, parts: Iterable[Buffer]) -> None:
+    """Replace ``file`` by one of these parts. After a crash of the system it may be incomplete: for what has a checksum
+    and can be made again."""
+    draft = file.with_name(file.name + DRAFT)
+    with draft.open("wb") as out:
+        for part in parts:
+            out.write(part)
+    draft.replace(file)
+
+
 def sync_tree(folder: Path) -> None:
     """Sync ``folder`` and everything below it."""
     for path, _, files in os.walk(folder):

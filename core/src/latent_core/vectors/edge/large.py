@@ -7,9 +7,9 @@ that of an exact search: more vectors are read until none that was not read can 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 import simsimd
@@ -22,11 +22,13 @@ from latent_core.vectors.edge.nearest import best_rows, normalised, similarities
 from latent_core.vectors.edge.point_log import LogRecord, PointLog
 from latent_core.vectors.edge.point_table import POINT_BYTES, PointTable
 from latent_core.vectors.edge.points import POINT_HEAD_BYTES, PointBatch
-from latent_core.vectors.edge.protocol import check_dims
+from latent_core.vectors.edge.protocol import CODES, ID_BYTES, check_dims
 
 _LEVELS: Final = 127
 """Codes are whole numbers from -127 to 127."""
 _FLOAT_BYTES: Final = 4
+_SPARE: Final = 16
+"""A table that is read from a file has room for one more point for so many: writing need not copy it at once."""
 _ENCODED_ROWS: Final = 8192
 """At a time: what encoding needs beside the codes stays small."""
 _MARGIN: Final = 64
@@ -49,6 +51,18 @@ class CodeTable(PointTable):
         self._codes = np.empty((capacity, dims), np.int8)
         self._scales = np.empty(capacity, np.float32)
         self._places = np.empty(capacity, np.int64)
+
+    @classmethod
+    def filled(cls, dims: int, n: int, read: Callable[[memoryview], None]) -> Self:
+        """The table of ``n`` points whose ``columns`` are ``read`` into memory one after the other."""
+        table = cls(dims, n + n // _SPARE)
+        ids = bytearray(n * ID_BYTES)
+        read(memoryview(ids))
+        for name in cls._columns:
+            column: NDArray[Any] = getattr(table, name)[:n]
+            read(column.data.cast("B") if n else memoryview(b""))
+        table._restore(bytes(ids))
+        return table
 
     @property
     def capacity_bytes(self) -> int:
@@ -92,16 +106,25 @@ class CodeTable(PointTable):
 class LargeCollection(LoggedCollection):
     """An open large collection."""
 
-    def __init__(self, path: Path, log: PointLog, records: Sequence[LogRecord]) -> None:
-        self._table = CodeTable(log.dims, log.upserted)
-        super().__init__(path, log, self._table)
+    def __init__(
+        self,
+        path: Path,
+        log: PointLog,
+        records: Sequence[LogRecord],
+        table: CodeTable | None = None,
+    ) -> None:
+        """``table``: what the records before these made."""
+        self.table = CodeTable(log.dims, log.upserted) if table is None else table
+        super().__init__(path, log, self.table)
         self._read(records)
         self._file = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.saved_size = 0
+        """Bytes of the log that the saved table has (``saved_codes``)."""
 
     @property
     @override
     def memory_bytes(self) -> int:
-        return self._table.capacity_bytes
+        return self.table.capacity_bytes
 
     @override
     def search(
@@ -109,8 +132,8 @@ class LargeCollection(LoggedCollection):
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         check_dims(self.dims, len(vector))
         unit = normalised(vector[None])[0]
-        rows = np.arange(len(self)) if allowed is None else self._table.rows_of(allowed)
-        estimates, errors = self._table.estimates(unit, None if allowed is None else rows)
+        rows = np.arange(len(self)) if allowed is None else self.table.rows_of(allowed)
+        estimates, errors = self.table.estimates(unit, None if allowed is None else rows)
         count = min(k + k // 2 + _MARGIN, len(rows))
         while True:
             near, beyond = _nearest(estimates, count)
@@ -118,7 +141,7 @@ class LargeCollection(LoggedCollection):
             off = np.abs(scores - estimates[near])
             if not (off <= errors[near]).all():  # also if a score is not a number
                 raise damaged("a vector in its file is not the one that was written")
-            chunk_nos = self._table.chunk_nos[rows[near]]
+            chunk_nos = self.table.chunk_nos[rows[near]]
             best = best_rows(scores, chunk_nos, k)
             surely = beyond + _SAFETY * float(off.max(initial=0.0))
             if len(near) == len(rows) or not len(best) or scores[best[-1]] > surely:
@@ -126,12 +149,17 @@ class LargeCollection(LoggedCollection):
             count = min(_GROWTH * len(near), len(rows))
 
     @override
+    def rewrite(self) -> None:
+        (self.path / CODES).unlink(missing_ok=True)
+        super().rewrite()
+
+    @override
     def close(self) -> None:
         os.close(self._file)
 
     @override
     def _put(self, batch: PointBatch, at: int) -> None:
-        self._table.put(batch, at)
+        self.table.put(batch, at)
 
     @override
     def _vectors_of(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
@@ -141,7 +169,7 @@ class LargeCollection(LoggedCollection):
             return found
         width = self.dims * _FLOAT_BYTES
         space = found.data.cast("B")
-        places = self._table.places(rows)
+        places = self.table.places(rows)
         for n in np.argsort(places).tolist():
             part = space[n * width : (n + 1) * width]
             if os.preadv(self._file, [part], int(places[n])) != width:

@@ -7,6 +7,7 @@ cosine similarity of unit vectors, equal scores in the order of their chunk_nos.
 from __future__ import annotations
 
 import heapq
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latent_core.vectors.edge.nearest import normalised
-from latent_core.vectors.edge.point_log import LogRecord, PointLog, RecordKind
+from latent_core.vectors.edge.point_log import LogPosition, LogRecord, PointLog, RecordKind
 from latent_core.vectors.edge.point_table import PointTable
 from latent_core.vectors.edge.points import POINT_HEAD_BYTES, PointBatch
 from latent_core.vectors.edge.protocol import POINT_LOG, cut
@@ -42,6 +43,8 @@ class LoggedCollection(ABC):
         self.dims = log.dims
         self._log = log
         self._points = table
+        self.written_at = time.monotonic()
+        """When it was written to for the last time, or opened."""
 
     def __len__(self) -> int:
         return len(self._points)
@@ -65,6 +68,16 @@ class LoggedCollection(ABC):
         """The exact vectors in these rows of the table."""
 
     @property
+    def log_size(self) -> int:
+        """In bytes."""
+        return self._log.size
+
+    @property
+    def position(self) -> LogPosition | None:
+        """The end of the log."""
+        return self._log.position
+
+    @property
     def points_in_log(self) -> int:
         """With those that were replaced or deleted."""
         return self._log.upserted
@@ -83,6 +96,7 @@ class LoggedCollection(ABC):
             return 0
         stored = replace(batch, vectors=normalised(batch.vectors))
         at = self._log.append(RecordKind.UPSERT, len(stored), stored.encode())
+        self.written_at = time.monotonic()
         self._put(stored, at)
         return len(self._points.rows_of(stored.ids))
 
@@ -144,6 +158,7 @@ class LoggedCollection(ABC):
     def _remove(self, doomed: Sequence[bytes]) -> None:
         if doomed:
             self._log.append(RecordKind.DELETE, len(doomed), [b"".join(doomed)])
+            self.written_at = time.monotonic()
             self._points.remove(doomed)
 
     def _point(self, point: bytes) -> tuple[UUID, dict[str, Any]]:

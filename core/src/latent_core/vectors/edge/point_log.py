@@ -57,6 +57,21 @@ class LogRecord:
     body: memoryview
 
 
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """The end of a record, and what there is up to it."""
+
+    size: int
+    """Bytes."""
+    records: int
+    upserted: int
+    """Points, with those that later records replace or delete."""
+    last_at: int
+    """Where the last record begins."""
+    last_head: bytes
+    """The head of this record, which has its checksum: another log has another one."""
+
+
 class PointLog:
     """The log in ``path``. A write is in the file when it returns; another process syncs it."""
 
@@ -68,6 +83,24 @@ class PointLog:
         self.records = 0
         self.upserted = 0
         """Points of all records, with those that later ones replace or delete."""
+        self._last_at = 0
+        """Where the last record begins."""
+
+    @property
+    def position(self) -> LogPosition | None:
+        """The end of the last record; None if there is none."""
+        if not self.records:
+            return None
+        with self.path.open("rb") as file:
+            head = os.pread(file.fileno(), _RECORD.size, self._last_at)
+        return LogPosition(self.size, self.records, self.upserted, self._last_at, head)
+
+    def has(self, position: LogPosition) -> bool:
+        """Whether the file has the record that ends there."""
+        with self.path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size < position.size:
+                return False
+            return os.pread(file.fileno(), _RECORD.size, position.last_at) == position.last_head
 
     def replace(self, batches: Iterable[PointBatch]) -> None:
         """Replace the file by one with these points alone, a record for each batch; durable on return."""
@@ -77,6 +110,7 @@ class PointLog:
             nonlocal size, records, upserted
             yield _HEADER.pack(_MAGIC, _VERSION, self.dims)
             for batch in batches:
+                self._last_at = size
                 body = batch.encode()
                 yield _head(RecordKind.UPSERT, len(batch), body)
                 yield from body
@@ -102,23 +136,28 @@ class PointLog:
             raise
         finally:
             os.close(fd)
+        self._last_at = self.size
         at = self.size + _RECORD.size
         self.size += _bytes(parts)
         self.records += 1
         self.upserted += n if kind is RecordKind.UPSERT else 0
         return at
 
-    def read(self) -> list[LogRecord]:
-        """All whole records. Cuts off an unfinished write; raises ``DamagedLogError`` for a damaged file."""
+    def read(self, after: LogPosition | None = None) -> list[LogRecord]:
+        """All whole records, or those ``after`` a position that it ``has``. Cuts off an unfinished write; raises
+        ``DamagedLogError`` for a damaged file."""
         data = _content(self.path)
         self._check_header(data)
         records: list[LogRecord] = []
-        self.size = _HEADER.size
+        self.size = _HEADER.size if after is None else after.size
+        self._last_at = 0 if after is None else after.last_at
         while (record := _record_at(data, self.size)) is not None:
             records.append(record)
+            self._last_at = self.size
             self.size += _RECORD.size + len(record.body)
-        self.records = len(records)
+        self.records = len(records) + (after.records if after else 0)
         self.upserted = sum(record.n for record in records if record.kind is RecordKind.UPSERT)
+        self.upserted += after.upserted if after else 0
         if self.size < len(data):
             self._cut_off(data)
         return records

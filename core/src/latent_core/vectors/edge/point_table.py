@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from latent_core.vectors.edge.points import PointBatch
+from latent_core.vectors.edge.protocol import ID_BYTES, cut
 
 POINT_BYTES: Final = 300
 """Of a point in memory, without its vector: ids as objects, and their places."""
@@ -41,6 +42,16 @@ class PointTable:
     def doc_id(self, row: int) -> bytes:
         doc_id: bytes = self._docs[row].tobytes()
         return doc_id
+
+    def columns(self) -> list[NDArray[Any]]:
+        """All columns as they are in ``restored``, ids first."""
+        ids = np.frombuffer(b"".join(self.ids), np.uint8).reshape(-1, ID_BYTES)
+        return [ids, *(getattr(self, name)[: len(self)] for name in self._columns)]
+
+    def _restore(self, ids: bytes) -> None:
+        """Name the points, whose other columns are filled already."""
+        self.ids = cut(ids)
+        self._rows = {point: row for row, point in enumerate(self.ids)}
 
     def rows_of(self, ids: Sequence[bytes]) -> NDArray[np.intp]:
         """The distinct rows of those ids that exist, ascending."""

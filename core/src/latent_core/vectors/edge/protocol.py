@@ -27,7 +27,9 @@ BUSY_BYTES: Final = 256
 WAL_FOLDER: Final = "wal"
 """The engine's log of a large collection, which is replayed for data that is not in the segments."""
 POINT_LOG: Final = "points"
-"""The file of a small collection."""
+"""The file of a collection."""
+CODES: Final = "codes"
+"""A copy of what is in memory of a large collection."""
 _MAGIC: Final = b"LV"
 _PREFIX: Final = struct.Struct("<2sBxII")
 
