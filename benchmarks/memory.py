@@ -20,6 +20,7 @@ NAMES: Final = (
     ("latent_core.vectors.edge.child", "vector engine"),
     ("latent_core.runtime.guardian", "guardian"),
     ("latent_workers.sandbox", "parser"),
+    ("latent_gateway.further", "further gateway process"),
     ("postgres", "postgres"),
     ("latent_cli", "gateway and worker"),
 )

@@ -20,6 +20,7 @@ from latent_core.domain.manifest.model import Acl, Roles
 from latent_core.domain.token import Scope
 from latent_core.wire.containers import ContainerState
 from tests.http.test_http_surface import ingest, manifest, search, settled
+from tests.processes.test_gateway_processes import connections, finds
 from tests.support.harness.installation import Installation, eventually
 from tests.support.notifications import notifications_cut
 from tests.support.on_servers import TOKEN
@@ -69,6 +70,25 @@ async def test_two_gateways_see_the_same_and_honour_each_others_links(
             assert {page.status_code for page in pages} == {200}
     finally:
         await other.stop()
+
+
+async def test_a_gateway_of_two_processes_answers_by_both(
+    split: Installation, client: AsyncClient, install_root: Path, settings: dict[str, str]
+) -> None:
+    await client.create(manifest("several"))
+    await ingest(client, "several", "gulls.md", GULLS.encode())
+    two = Installation(
+        install_root / "several",
+        settings | {"LLC_GATEWAY_PROCESSES": "2"},
+        stores=stores_of(split),
+    )
+    await two.start()
+    try:
+        async with connections(two) as both:
+            for http in both:
+                assert await finds(http, "several")
+    finally:
+        assert await two.stop() == 0
 
 
 async def test_lost_rights_are_refused_by_the_next_request_at_each_gateway_without_notifications(

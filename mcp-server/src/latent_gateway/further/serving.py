@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 from latent_core.domain.errors import TimedOut
@@ -44,7 +46,7 @@ async def serve(
             channel = await Channel.open(messages)
             running.callback(channel.close)
             await running.enter_async_context(tracing(handoff.settings, "latent"))
-            handoff.services.folders.tmp.mkdir(PRIVATE, exist_ok=True)
+            _make_empty(handoff.services.folders.tmp)
             stack = await running.enter_async_context(
                 Stack.open(handoff.settings, name="gateway", joined=handoff.services)
             )
@@ -139,6 +141,12 @@ def _receive(connections: socket.socket, server: GatewayServer) -> None:
                 server.serve_connection(connection)
     except BlockingIOError:
         return
+
+
+def _make_empty(folder: Path) -> None:
+    """The process before may have been killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(PRIVATE)
 
 
 def _heartbeat(channel: Channel) -> Callable[[], None]:

@@ -90,6 +90,8 @@ class FurtherProcess:
     def serve_connection(self, connection: socket.socket) -> bool:
         """Pass on an accepted connection; false if the process does not take it."""
         try:
+            # The other process may not learn that it is TCP, and would then not set it (macOS).
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             socket.send_fds(self._connections, [b"c"], [connection.fileno()])
         except OSError as exc:  # it is gone, or hangs and its queue is full
             logger.info(

@@ -101,16 +101,18 @@ class ProcessGroup:
         await ended(*self._answering)
 
     async def _accept(self, server: GatewayServer, listening: socket.socket) -> None:
+        """Until cancelled; then connections are refused."""
         loop = asyncio.get_running_loop()
         listening.setblocking(False)
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(listening)
-            except OSError as exc:
-                logger.warning("connection_not_accepted", extra={"cause": str(exc)})
-                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
-            else:
-                self._give(connection, server)
+        with listening:
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(listening)
+                except OSError as exc:
+                    logger.warning("connection_not_accepted", extra={"cause": str(exc)})
+                    await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                else:
+                    self._give(connection, server)
 
     def _give(self, connection: socket.socket, server: GatewayServer) -> None:
         """To the process with the fewest open connections; of those, to the one that got its last one first."""
