@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -12,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from core.tests.vectors import test_collection_layouts as layouts
-from latent_core.vectors.edge import saved_codes
+from latent_core.vectors.edge import large, saved_codes
 from latent_core.vectors.edge.flat import create_flat
 from latent_core.vectors.edge.large import LargeCollection, encoded
 from latent_core.vectors.edge.nearest import normalised
@@ -133,6 +134,21 @@ def test_the_order_is_exact_after_replacements_deletions_and_reopening(
     assert sorted(one.int for one, _ in found) == left.tolist()
     for one, vector in found:
         np.testing.assert_allclose(vector, normalised(vectors[one.int][None])[0])
+    collection.close()
+
+
+def test_vectors_that_are_not_in_the_cache_of_the_system_are_found_as_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large, "_CACHED_SECONDS", 0.0)
+    vectors = spread(np.random.default_rng(4))
+    collection = made(tmp_path, vectors)
+    descriptor = os.open(tmp_path / POINT_LOG, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+    found = collection.search(vectors[7], 100, None)[0].tolist()
+    assert found == exact(vectors, vectors[7], 100, np.arange(POINTS))
     collection.close()
 
 

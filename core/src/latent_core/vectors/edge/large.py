@@ -7,6 +7,8 @@ that of an exact search: more vectors are read until none that was not read can 
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -37,6 +39,9 @@ _GROWTH: Final = 4
 _SAFETY: Final = 2.0
 """Errors of the codes that were not seen are at most so many times the largest that was seen among hundreds."""
 _ROUNDING: Final = 1e-3
+_PROBES: Final = 16
+_CACHED_SECONDS: Final = 2e-5
+"""If the first vectors take longer each, they were not in the system's cache, and the others may not be."""
 _GATHERED: Final = 4
 """The codes of at most one row in so many are copied to score them alone; of more, all rows are scored."""
 
@@ -170,11 +175,23 @@ class LargeCollection(LoggedCollection):
         width = self.dims * _FLOAT_BYTES
         space = found.data.cast("B")
         places = self.table.places(rows)
-        for n in np.argsort(places).tolist():
+        order, begun = np.argsort(places).tolist(), time.perf_counter()
+        for read, n in enumerate(order):
+            if read == _PROBES and time.perf_counter() - begun > _PROBES * _CACHED_SECONDS:
+                self._ask_for(places[order[read:]])
             part = space[n * width : (n + 1) * width]
             if os.preadv(self._file, [part], int(places[n])) != width:
                 raise damaged("its file is shorter than what was written to it")
         return found
+
+    def _ask_for(self, places: NDArray[np.int64]) -> None:
+        """Let the system read these vectors at the same time: they are on disk, and one after the other each would be
+        waited for."""
+        if sys.platform == "darwin":  # it has no such call
+            return
+        width = self.dims * _FLOAT_BYTES
+        for place in places.tolist():
+            os.posix_fadvise(self._file, place, width, os.POSIX_FADV_WILLNEED)
 
 
 def encoded(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
