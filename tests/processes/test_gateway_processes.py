@@ -112,6 +112,12 @@ def further(pair: Installation) -> list[psutil.Process]:
     return found
 
 
+def searches_of(pair: Installation, number: int) -> int:
+    """How many the process has answered."""
+    lines = pair.logged()
+    return sum(one.get("process_no") == number and one.get("path") == SEARCH for one in lines)
+
+
 async def another_serves(pair: Installation, ended: psutil.Process) -> None:
     """Return when another process serves in the place of one that ended."""
 
@@ -296,6 +302,12 @@ async def test_a_killed_process_is_replaced_and_the_other_answers_meanwhile(
     answers.clear()
     await eventually(all_answered, what="answers to all readers after the end of a process")
     await another_serves(pair, victim)
+    searched = searches_of(pair, 2)
+
+    async def shares_the_load() -> bool:
+        return searches_of(pair, 2) > searched
+
+    await eventually(shares_the_load, what="searches by the new process, of clients that stayed")
     over.set()
     await asyncio.gather(*readers)
     assert 0 < len(lost) < len(readers), "only connections to the killed process are lost"

@@ -93,6 +93,13 @@ class GatewayServer(uvicorn.Server):
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
+    def shed_connections(self, count: int) -> None:
+        """Close so many connections after the answers that they wait for. These say so, and clients connect again."""
+        cycles = [getattr(one, "cycle", None) for one in self.server_state.connections]
+        waiting = [one for one in cycles if one is not None and not one.response_started]
+        for cycle in waiting[:count]:
+            cycle.keep_alive = False
+
     @override
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -189,7 +189,9 @@ class Installation:
 
     def logged(self) -> list[dict[str, Any]]:
         """The log's lines that are JSON objects."""
-        lines = self.log.read_bytes().splitlines()
+        lines = (
+            self.log.read_bytes().rpartition(b"\n")[0].splitlines()
+        )  # the last one may be unfinished
         return [orjson.loads(line) for line in lines if line.startswith(b"{")]
 
 

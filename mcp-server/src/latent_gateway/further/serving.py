@@ -85,7 +85,7 @@ async def _answer(
     def ending() -> None:
         loop.remove_reader(connections)
 
-    hearing = asyncio.create_task(first.hear(), name="first-process")
+    hearing = asyncio.create_task(first.hear(server), name="first-process")
     try:
         await run_server(server, app.state.gateway, [], stop, started=started, ending=ending)
     finally:
@@ -100,9 +100,11 @@ class FirstProcess:
         self._registry = stack.metrics.registry
         self._waiting: deque[asyncio.Future[bytes]] = deque()
 
-    async def hear(self) -> None:
+    async def hear(self, server: GatewayServer) -> None:
         async for message in self._channel.messages():
             match message.kind:
+                case Kind.SHED:
+                    server.shed_connections(message.fields["count"])
                 case Kind.ASK_METRICS:
                     self._channel.send(Kind.METRICS, values=snapshot(self._registry))
                 case Kind.METRICS:

@@ -24,6 +24,8 @@ class Kind(StrEnum):
     """From a further process: a connection that was passed on has ended."""
     SEARCHED = "searched"
     """From a further process: a ``search`` for the query log."""
+    SHED = "shed"
+    """To a further process: close ``count`` connections after their next answers."""
     ASK_METRICS = "ask_metrics"
     """Answered by ``METRICS``: the first process answers with the ``text`` of all, a further one with its ``values``."""
     METRICS = "metrics"

@@ -102,6 +102,10 @@ class FurtherProcess:
         connection.close()
         return True
 
+    def shed_connections(self, count: int) -> None:
+        """As ``GatewayServer.shed_connections``."""
+        self._channel.send(Kind.SHED, count=count)
+
     async def metrics(self) -> Snapshot:
         """Its metrics; ``EOFError`` if it ends before it answers."""
         answer: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()

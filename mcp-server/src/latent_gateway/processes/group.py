@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from latent_core.runtime.process import part
 from latent_core.runtime.tasks import ended
 from latent_gateway.context import Gateway
 from latent_gateway.http_server import SHUTDOWN_SECONDS, GatewayServer
@@ -26,6 +27,7 @@ PAUSES_SECONDS: Final = (0.0, 0.5, 2.0, 10.0, 30.0)
 STEADY_SECONDS: Final = 60.0
 """A process that lived so long is started again without a pause."""
 WATCH_SECONDS: Final = 1.0
+BALANCE_SECONDS: Final = 1.0
 ACCEPT_PAUSE_SECONDS: Final = 1.0
 """After a connection could not be accepted: there may be too many open files."""
 
@@ -61,7 +63,7 @@ class ProcessGroup:
         self._timeouts = timeouts
         self._further: dict[int, FurtherProcess] = {}
         self._keepers: list[asyncio.Task[None]] = []
-        self._accepting: asyncio.Task[None] | None = None
+        self._serving: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
         self._answering: set[asyncio.Task[None]] = set()
         self._given_at: dict[int, int] = {}
@@ -72,7 +74,10 @@ class ProcessGroup:
         """Accept connections for ``server`` and the further processes, which are started now."""
         if (memory := self._shared.memory.descriptor) is None:
             return
-        self._accepting = asyncio.create_task(self._accept(server, listening), name="accept")
+        self._serving = [
+            asyncio.create_task(self._accept(server, listening), name="accept"),
+            asyncio.create_task(self._keep_balanced(server), name="balance"),
+        ]
         self._keepers = [
             asyncio.create_task(self._keep(number, memory), name=f"process-{number}")
             for number in range(2, self.size + 1)
@@ -81,16 +86,15 @@ class ProcessGroup:
     def begin_stop(self) -> None:
         """Accept no more connections, and ask the further processes to end."""
         self._stopping.set()
-        if self._accepting is not None:
-            self._accepting.cancel()
+        for task in self._serving:
+            task.cancel()
         for process in self._further.values():
             process.stop()
 
     async def close(self) -> None:
         """Return when all further processes are gone."""
         self.begin_stop()
-        if self._accepting is not None:
-            await ended(self._accepting)
+        await ended(*self._serving)
         if not self._keepers:
             return
         await asyncio.wait(self._keepers, timeout=self._timeouts.stop)
@@ -117,11 +121,7 @@ class ProcessGroup:
     def _give(self, connection: socket.socket, server: GatewayServer) -> None:
         """To the process with the fewest open connections; of those, to the one that got its last one first."""
         self._given += 1
-        load = {1: server.open_connections} | {
-            number: process.open_connections
-            for number, process in self._further.items()
-            if process.takes_connections
-        }
+        load = self._load(server)
         for number in sorted(load, key=lambda n: (load[n], self._given_at.get(n, 0))):
             if number == 1:
                 server.serve_connection(connection)
@@ -129,6 +129,26 @@ class ProcessGroup:
                 continue
             self._given_at[number] = self._given
             return
+
+    def _load(self, server: GatewayServer) -> dict[int, int]:
+        """Open connections of each process that takes more."""
+        return {1: server.open_connections} | {
+            number: process.open_connections
+            for number, process in self._further.items()
+            if process.takes_connections
+        }
+
+    async def _keep_balanced(self, server: GatewayServer) -> None:
+        """Let processes close connections beyond their share, which others then get: one may be new, or has lost its
+        clients."""
+        while True:
+            await asyncio.sleep(BALANCE_SECONDS)
+            load = self._load(server)
+            share = part(sum(load.values()), len(load))
+            for number, count in load.items():
+                if count > share:
+                    source = server if number == 1 else self._further[number]
+                    source.shed_connections(count - share)
 
     async def _keep(self, number: int, memory: int) -> None:
         """Start the process, and again whenever it ends, until ``begin_stop``."""
