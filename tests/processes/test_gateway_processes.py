@@ -7,7 +7,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,21 +63,20 @@ async def connections(
     pair: Installation, token: str | None = None
 ) -> AsyncIterator[list[httpx.AsyncClient]]:
     """One connection to each of the two processes."""
-    async with connection(pair, token) as first:
+    async with connection(pair, token) as first, AsyncExitStack() as opened:
         number = await answering_process(pair, first)
-        others: list[httpx.AsyncClient] = []
+        found: list[httpx.AsyncClient] = []
 
         async def to_the_other() -> bool:
             other = connection(pair, token)
+            # It stays open: the other process gets one when this one has as many.
+            opened.push_async_callback(other.aclose)
             if await answering_process(pair, other) != number:
-                others.append(other)
-            else:
-                await other.aclose()
-            return bool(others)
+                found.append(other)
+            return bool(found)
 
         await eventually(to_the_other, what="a connection to the other process")
-        async with aclosing(others[0]) as second:
-            yield [first, second]
+        yield [first, *found]
 
 
 def connection(pair: Installation, token: str | None = None) -> httpx.AsyncClient:
