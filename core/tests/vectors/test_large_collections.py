@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -13,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from numpy.typing import NDArray
 
 from core.tests.vectors import test_collection_layouts as layouts
+from latent_core.runtime import failpoint
 from latent_core.vectors.edge import large, saved_codes
 from latent_core.vectors.edge.flat import create_flat
 from latent_core.vectors.edge.large import LargeCollection, encoded
@@ -23,6 +26,17 @@ from latent_core.vectors.edge.protocol import CODES, POINT_LOG, RequestRefused
 
 POINTS: Final = 3000
 DIMS: Final = 48
+SAVER: Final = """
+import sys
+from pathlib import Path
+from core.tests.vectors.test_large_collections import opened
+from latent_core.runtime import failpoint
+from latent_core.vectors.edge import saved_codes
+
+collection = opened(Path(sys.argv[1]))
+failpoint.arm(sys.argv[2])
+saved_codes.save(collection)
+"""
 
 Vectors = NDArray[np.float32]
 
@@ -254,6 +268,30 @@ def test_a_damaged_table_is_ignored_and_removed(damage: str, tmp_path: Path) -> 
     assert saved_codes.opened(tmp_path, PointLog(tmp_path / POINT_LOG, DIMS)) is None
     assert not file.exists()
     assert len(opened(tmp_path)) == 500
+
+
+def test_a_kill_while_the_table_is_saved_leaves_the_one_before(tmp_path: Path) -> None:
+    vectors = spread(np.random.default_rng(1))
+    collection = made(tmp_path, vectors[:500])
+    saved_codes.save(collection)
+    collection.upsert(batch(vectors[500:600], 500))
+    collection.close()
+    killed = subprocess.run(
+        [sys.executable, "-c", SAVER, str(tmp_path), "codes.after_header"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert killed.returncode == failpoint.KILLED, killed.stderr
+    collection = reopened(tmp_path)
+    assert collection.saved_size < collection.log_size
+    assert len(collection) == 600
+    saved_codes.save(collection)
+    collection.close()
+    collection = reopened(tmp_path)
+    assert collection.saved_size == collection.log_size
+    assert len(collection) == 600
+    collection.close()
 
 
 def test_the_table_of_another_log_is_ignored(tmp_path: Path) -> None:
