@@ -69,14 +69,14 @@ async def test_front_matter_finds_its_document_by_the_body_and_dates_it(
 ) -> None:
     await harness.add("a.md", NOTE)
     assert await harness.work() == []
-    rows = """SELECT c.text, c.embed_text, c.line_start, c.page, c.tsv::text AS tsv, c.meta,
-                     d.title, d.source_modified_at, d.meta->'tags' AS tags
+    rows = """SELECT c.text, c.embed_text, c.embed_head, c.line_start, c.page, c.tsv::text AS tsv, c.meta, d.title, d.source_modified_at, d.meta->'tags' AS tags
               FROM chunks c JOIN documents d ON d.id = c.doc_id"""
     (row,) = await sql(harness.stack.db, rows)
     assert row["text"] == "# Keepers\n\nThe lamp is lit at dusk."
     assert (row["line_start"], row["page"]) == (7, 1)
     assert (row["title"], row["tags"]) == ("Lamps of the coast", ["fresnel", "oil"])
-    assert row["embed_text"].startswith("Lamps of the coast\nArgand burner\nfresnel\noil\n\n")
+    assert row["embed_text"] is None, "it is the head and the text, which is not stored twice"
+    assert row["embed_head"].startswith("Lamps of the coast\nArgand burner\nfresnel\noil\n\n")
     assert all(f"'{word}'" in row["tsv"] for word in ("argand", "fresnel", "coast", "dusk"))
     written = datetime(2021, 3, 4, 3, 6, 7, tzinfo=UTC)
     assert row["source_modified_at"] == written

@@ -47,7 +47,7 @@ ID: Final = "acme/Tiny-Embed"
 NAME: Final = "tiny-embed"
 TEXTS: Final = ("lamp oil lamp", "storm boat", "keeper ledger brass")
 EMBEDDED: Final = """
-SELECT c.id, c.generation, c.embed_text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
+SELECT c.id, c.generation, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(id)s
 """
 LIMITS: Final = AddLimits(max_bytes=10**9, min_free_bytes=0, wait_seconds=30)

@@ -1063,7 +1063,8 @@ async def test_vectors_mapped_forward_are_searched_at_once_and_replaced_by_and_b
     assert await harness.lacking(container.space) == 0
     own = harness.models.known["openai/stretched"]
     (stored,) = await sql(
-        harness.stack.db, "SELECT id, generation, embed_text FROM chunks ORDER BY chunk_no LIMIT 1"
+        harness.stack.db,
+        "SELECT id, generation, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text FROM chunks c ORDER BY chunk_no LIMIT 1",
     )
     point = point_id(stored["id"], stored["generation"], 0)
     there = await harness.stack.vectors.vectors(container.space.collection(), [point])
@@ -1239,7 +1240,7 @@ async def test_a_parallel_refresh_back_to_the_base_of_an_adapter_embeds_everythi
     assert await harness.lacking(space) == 0
     (row,) = await sql(
         harness.stack.db,
-        f"SELECT id, generation, embed_text FROM chunks WHERE doc_id = '{later['zx0500']}'",
+        f"SELECT id, generation, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text FROM chunks c WHERE doc_id = '{later['zx0500']}'",
     )
     point = point_id(row["id"], row["generation"], 0)
     there = await harness.stack.vectors.vectors(space.collection(), [point])
@@ -1347,7 +1348,7 @@ async def lose_vectors(harness: RefreshHarness, doc_id: UUID) -> Any:
     await repaired(harness)
     (chunk,) = await sql(
         harness.stack.db,
-        "SELECT c.* FROM chunks c JOIN documents d ON d.id = c.doc_id "
+        "SELECT c.*, coalesce(c.embed_text, c.embed_head || c.text) AS embedded FROM chunks c JOIN documents d ON d.id = c.doc_id "
         f"AND d.live_generation = c.generation WHERE d.id = '{doc_id}'",
     )
     point = point_id(chunk["id"], chunk["generation"], 0)
@@ -1365,7 +1366,7 @@ async def test_a_repair_in_a_space_that_is_read_by_an_adapter_says_which_model_m
     assert chunk["provenance"]["embedder_version"] == space.lineage
     assert "+drift" in space.lineage
     adapted = harness.models.for_space(space)
-    expected = (await adapted.embed_documents([chunk["embed_text"]]))[0]
+    expected = (await adapted.embed_documents([chunk["embedded"]]))[0]
     np.testing.assert_allclose(vector, expected, atol=1e-5)
 
 
@@ -1382,7 +1383,7 @@ async def test_a_repair_in_a_space_of_mapped_vectors_stores_the_models_own(
     assert await run_job(harness.deps, job) is None
     space = (await harness.container()).space
     chunk, vector = await lose_vectors(harness, found["zx0400"])
-    own = harness.models.known["openai/stretched"].vectors([chunk["embed_text"]])[0]
+    own = harness.models.known["openai/stretched"].vectors([chunk["embedded"]])[0]
     np.testing.assert_allclose(vector, own, atol=1e-5)
     assert chunk["provenance"]["embedder_version"] == space.lineage
     mapped = await sql(

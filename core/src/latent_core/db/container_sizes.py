@@ -26,7 +26,7 @@ WITH sizes (name, rows, bytes) AS (
     SELECT 'documents', count(*), sum(28 + pg_column_size(d.*))
     FROM documents d WHERE d.container_id = %(id)s
     UNION ALL
-    SELECT 'chunks', count(*), sum(220 + pg_column_size(c.text) + pg_column_size(c.embed_text) + pg_column_size(c.tsv)
+    SELECT 'chunks', count(*), sum(220 + pg_column_size(c.text) + pg_column_size(coalesce(c.embed_text, c.embed_head)) + pg_column_size(c.tsv)
                                    + pg_column_size(c.heading_path) + pg_column_size(c.provenance) + pg_column_size(c.meta))
     FROM chunks c WHERE c.container_id = %(id)s
     UNION ALL

@@ -55,6 +55,13 @@ TIMESTAMPS: Final = "timestamps"
 """In the meta of a chunk of a recording: its begin and end in seconds."""
 
 
+def embedded_parts(text: str, embed_text: str) -> tuple[str | None, str | None]:
+    """How ``embed_text`` is stored: whole, or as what comes before ``text`` at its end; the other one is None."""
+    return (
+        (None, embed_text.removesuffix(text)) if embed_text.endswith(text) else (embed_text, None)
+    )
+
+
 def keyword_fields(meta: Mapping[str, Any]) -> str:
     """Words of a chunk for the keyword index that are not in its text, or that count more than once: front matter, and
     the name of a definition where it begins. Texts that use a name contain it as often as the one that defines it."""

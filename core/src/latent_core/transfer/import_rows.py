@@ -18,7 +18,7 @@ from latent_core.bm25.term_vectors import read_vectors
 from latent_core.db.copying import int_field, json_field, text_field, texts_field, time_field
 from latent_core.db.transfer.import_rows import chunk_head, signature_row
 from latent_core.domain import versions
-from latent_core.domain.chunk import keyword_fields
+from latent_core.domain.chunk import embedded_parts, keyword_fields
 from latent_core.domain.errors import Invalid
 from latent_core.domain.generated import FIRST_POSITION, GeneratedKind
 from latent_core.transfer.batches import ArchiveBatch, ArchivePart
@@ -91,7 +91,7 @@ def _tail(target: ImportTarget, chunk: ChunkRecord, length: int, *, anew: bool) 
             text_field(chunk.source_type.value),
             text_field(chunk.block_type.value),
             text_field(chunk.text),
-            text_field(chunk.embed_text),
+            *map(text_field, embedded_parts(chunk.text, chunk.embed_text)),
             int_field(chunk.page),
             int_field(chunk.page_end),
             int_field(chunk.line_start),

@@ -32,7 +32,8 @@ WHERE d.id = %(doc_id)s AND d.deleted_at IS NULL
 """
 
 FIND: Final = """
-SELECT c.id, c.doc_id, c.generation, c.position, c.chunk_no, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
+SELECT c.id, c.doc_id, c.generation, c.position, c.chunk_no, c.modality, c.source_type, c.block_type, c.text,
+       coalesce(c.embed_text, c.embed_head || c.text) AS embed_text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path,
        coalesce(c.parent_section, c.heading_path[cardinality(c.heading_path) - 1]) AS parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count, c.windows, c.provenance, c.meta,

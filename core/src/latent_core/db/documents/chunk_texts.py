@@ -46,7 +46,7 @@ CHUNKS_OF_PREVIEW: Final = 50
 
 # Images have no text of their own; their vectors are those of pictures.
 EMBEDDED: Final = """
-SELECT c.chunk_no, left(c.embed_text, %(chars)s) AS text, d.language
+SELECT c.chunk_no, left(coalesce(c.embed_text, c.embed_head || c.text), %(chars)s) AS text, d.language
 FROM chunks c
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigint[]) AND c.modality = 'text'

@@ -17,14 +17,14 @@ from psycopg.sql import SQL
 
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.connection import Connection
-from latent_core.domain.chunk import Chunk
+from latent_core.domain.chunk import Chunk, embedded_parts
 from latent_core.domain.filters.model import CHUNK_META
 from latent_core.domain.generated import GeneratedKind
 from latent_core.domain.ids import ChunkId, PointId, point_id
 
 COPY: Final = """
 COPY chunks (doc_id, generation, position, id, container_id, chunk_no, modality, source_type, block_type, text, embed_text,
-             page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
+             embed_head, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id, row_group,
              offset_start, offset_end, content_hash, token_count, windows, tsv, length, provenance, meta, generated)
 FROM STDIN
 """
@@ -328,7 +328,7 @@ def _copied(row: NewChunkRow) -> tuple[Any, ...]:
         draft.source_type.value,
         draft.block_type.value,
         draft.text,
-        draft.embed_text,
+        *embedded_parts(draft.text, draft.embed_text),
         place.page,
         place.page_end,
         place.line_start,

@@ -67,7 +67,8 @@ EXISTING: Final = (
 )
 
 TEXTS: Final = f"""
-SELECT c.chunk_no, c.id, c.generation, c.embed_text, coalesce(n.windows, c.windows) AS windows
+SELECT c.chunk_no, c.id, c.generation, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text,
+       coalesce(n.windows, c.windows) AS windows
 FROM chunks c JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation
 LEFT JOIN point_counts n ON n.container_id = c.container_id AND n.chunk_no = c.chunk_no
                          AND n.collection_id = %(collection_id)s

@@ -11,7 +11,8 @@ from latent_core.db.connection import Connection, only_row
 from latent_core.db.spaces.space_points import LiveDocument, totals
 
 TEXTS: Final = """
-SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.embed_text, g.image_sha256 AS picture, c.windows,
+SELECT c.doc_id, c.generation, c.id, c.chunk_no, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text,
+       g.image_sha256 AS picture, c.windows,
        p.windows AS stored_windows
 FROM unnest(%(ids)s::uuid[], %(generations)s::integer[]) AS w (doc_id, generation)
 JOIN chunks c ON c.doc_id = w.doc_id AND c.generation = w.generation
@@ -27,7 +28,8 @@ LIMIT %(limit)s
 SAMPLE: Final = """
 SELECT doc_id, generation, id, chunk_no, embed_text, picture
 FROM (
-    SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.embed_text, g.image_sha256 AS picture,
+    SELECT c.doc_id, c.generation, c.id, c.chunk_no, coalesce(c.embed_text, c.embed_head || c.text) AS embed_text,
+           g.image_sha256 AS picture,
            (row_number() OVER (PARTITION BY c.doc_id ORDER BY md5(c.chunk_no::text))
             - ('x' || left(md5(c.doc_id::text), 8))::bit(32)::bigint / 4294967296.0)
            / count(*) OVER (PARTITION BY c.doc_id) AS place
@@ -51,7 +53,7 @@ LEFT JOIN pages g ON %(reads_images)s AND c.modality = 'image' AND g.doc_id = c.
                   AND g.generation = c.generation AND g.page = c.page
 LEFT JOIN embedding_cache k
   ON k.space = %(key)s
-     AND k.content_hash = coalesce(g.image_sha256, encode(sha256(convert_to(c.embed_text, 'UTF8')), 'hex'))
+     AND k.content_hash = coalesce(g.image_sha256, encode(sha256(convert_to(coalesce(c.embed_text, c.embed_head || c.text), 'UTF8')), 'hex'))
 WHERE c.container_id = %(container_id)s AND d.deleted_at IS NULL
 """
 

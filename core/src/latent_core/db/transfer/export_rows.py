@@ -45,7 +45,8 @@ LIMIT %(limit)s
 # Mapped by a drift adapter: vectors that a refresh mapped, and those of documents ingested while the space had an
 # adapter (by their lineage, even after a rollback removed it), unless a refresh has embedded them since.
 CHUNKS: Final = """
-SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.position AS ordinal, c.modality, c.source_type, c.block_type, c.text, c.embed_text,
+SELECT c.doc_id, c.generation, c.id, c.chunk_no, c.position AS ordinal, c.modality, c.source_type, c.block_type, c.text,
+       coalesce(c.embed_text, c.embed_head || c.text) AS embed_text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.parent_section, c.table_id,
        c.row_group, c.offset_start, c.offset_end, c.content_hash, c.token_count,
        coalesce(k.windows, c.windows) AS windows, c.tsv::text AS tsv,

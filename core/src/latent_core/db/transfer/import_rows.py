@@ -89,7 +89,7 @@ RETURNING d.id
 
 COPY_CHUNKS: Final = """
 COPY chunks (doc_id, generation, id, container_id, chunk_no, windows, position, modality, source_type, block_type, text,
-             embed_text, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id,
+             embed_text, embed_head, page, page_end, line_start, line_end, heading_path, key_path, parent_section, table_id,
              row_group, offset_start, offset_end, content_hash, token_count, length, provenance, meta, created_at, generated,
              tsv)
 FROM STDIN (FORMAT BINARY)
@@ -234,7 +234,7 @@ def signature_row(named: bytes, chunk_no: int, bits: bytes) -> bytes:
     return _SIGNATURE_HEAD + named + fixed_part + bits
 
 
-_CHUNK_FIELDS: Final = 31
+_CHUNK_FIELDS: Final = 32
 _CHUNK_HEAD: Final = struct.Struct("!hi16siii16s")
 _ADDRESS: Final = struct.Struct("!iqii")
 _SIGNATURE_HEAD: Final = (3).to_bytes(2, "big")
