@@ -37,6 +37,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from latent_core.bm25 import postings
@@ -88,6 +89,7 @@ _Bounds = dict[str, Any]
 """Parameters of a range: after (term, block), up to (end_term, end_block)."""
 
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(hashtextextended(%(container_id)s, 7802))"
+UNLOCK: Final = "SELECT pg_advisory_unlock(hashtextextended(%(container_id)s, 7802))"
 
 # The ceiling is taken after the snapshot of this statement: above every block it sees.
 BEGIN: Final = """
@@ -250,13 +252,17 @@ async def compact(
         await cursor.execute(TRY_LOCK, {"container_id": container_id})
         if await cursor.fetchone() != (True,):
             return CompactionReport(skipped=True)
-        # The lock ends with the connection, which ends with this block.
-        plan = await _plan(conn, container_id, rules)
-        return (
-            CompactionReport()
-            if plan is None
-            else await _CompactionRun(conn, plan, checkpoint).work()
-        )
+        try:
+            plan = await _plan(conn, container_id, rules)
+            return (
+                CompactionReport()
+                if plan is None
+                else await _CompactionRun(conn, plan, checkpoint).work()
+            )
+        finally:
+            # It ends with the connection, too, but Postgres may notice that only after this returns.
+            if conn.pgconn.transaction_status == TransactionStatus.IDLE:
+                await conn.execute(UNLOCK, {"container_id": container_id})
 
 
 @dataclass(frozen=True, slots=True)
