@@ -17,6 +17,7 @@ import pytest_asyncio
 
 from latent_client import AsyncClient
 from tests.support.harness.installation import Installation
+from tests.support.harness.new_database import add_database
 from tests.support.memory_folder import fast_folder
 from tests.support.on_servers import EMBEDDED_ONLY, ON_SERVERS
 from tests.support.servers.embedding_server import EmbeddingServer
@@ -94,6 +95,8 @@ async def running(
             **settings,
         },
     )
+    if not ON_SERVERS:
+        await asyncio.to_thread(add_database, one.data_dir, install_root / "new-database")
     await one.start()
     try:
         yield one
