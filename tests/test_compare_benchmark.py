@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.compare.environment import PeerProcess
+from benchmarks.compare.environment import ENVIRONMENTS, PeerProcess
 from benchmarks.compare.page import page_of
 from benchmarks.compare.peers.port import best, fused
-from benchmarks.compare.run import OtherLibrary
+from benchmarks.compare.run import PEERS, OtherLibrary
 from latent_core.domain.errors import Unavailable
 
 TEXTS = ["the lamp is lit", "the lens turns", "a gull on the roof", "the lamp and the lens"]
@@ -34,6 +34,22 @@ async def test_a_peer_is_filled_searched_and_measured_in_its_own_process(tmp_pat
             await process.ask(op="dance")
         peer = OtherLibrary(process, len(TEXTS))
         assert await peer.search("words", "gull") > 0
+    finally:
+        await process.stop()
+
+
+@pytest.mark.parametrize("name", [one for one in PEERS if one != "chroma"])
+async def test_each_library_finds_words_by_its_adapter(name: str, tmp_path: Path) -> None:
+    if not (ENVIRONMENTS / name / "installed.txt").exists():
+        pytest.skip(f"{name} is not installed: `make compare` does it")
+    lines, rows = tmp_path / "texts.jsonl", tmp_path / "vectors.npy"
+    lines.write_text("".join(json.dumps(text) + "\n" for text in TEXTS), "utf-8")
+    np.save(rows, np.eye(4, dtype=np.float32))
+    process = await PeerProcess.start(name, tmp_path / name, tmp_path, tmp_path)
+    try:
+        await process.ask(op="ingest", texts=str(lines), vectors=str(rows))
+        answer = await process.ask(op="search", mode="words", query="gull roof", k=2)
+        assert answer["hits"][0] == 2
     finally:
         await process.stop()
 

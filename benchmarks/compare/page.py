@@ -22,6 +22,8 @@ ABOUT: Final = {
     "lancedb": "LanceDB, IVF-PQ refined",
     "sqlite": "SQLite FTS5 + sqlite-vec",
     "chroma": "Chroma (no words)",
+    "qdrant": "qdrant-client in process, exact",
+    "langchain": "LangChain ensemble, BM25 + FAISS",
 }
 Row = tuple[str, list[float | None], bool]
 """What it is, one value per participant, and whether more is better."""

@@ -42,7 +42,7 @@ from latent_core.domain.manifest.model import Dedup, Manifest
 from latent_core.models.embedding.minilm import DIMS, FP32, wheel_folder
 from tests.support.hashed_embedder import HashedWords
 
-PEERS: Final = ("bm25s", "lancedb", "sqlite", "chroma")
+PEERS: Final = ("bm25s", "lancedb", "sqlite", "chroma", "qdrant", "langchain")
 MODES: Final = ("words", "vectors", "hybrid")
 OURS: Final = "latent"
 OUR_MODES: Final = {"words": "lexical", "vectors": "semantic", "hybrid": "hybrid"}

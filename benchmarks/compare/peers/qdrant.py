@@ -1,0 +1,94 @@
+"""qdrant-client with its engine in the process: dense and sparse vectors, fused by its own reciprocal ranks.
+
+Words are sparse vectors as its documentation recommends (`Qdrant/bm25`): saturated term frequencies here, and the rarity
+of a word by the collection's modifier. Its weights are computed here, since its own model is loaded from a hub.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from benchmarks.compare.peers.port import Rows, Vector
+
+TEXTS = "texts"
+DEPTH = 100
+BATCH = 500
+K1, B, AVERAGE_WORDS = 1.2, 0.75, 256.0
+"""As `Qdrant/bm25` has them."""
+
+
+class QdrantPeer:
+    """A client of any kind has the same methods."""
+
+    def __init__(self, folder: Path, client: Any = None) -> None:
+        library = importlib.import_module("qdrant_client")
+        self._models = library.models
+        self._stemmer = importlib.import_module("Stemmer").Stemmer("english")
+        self._client = library.QdrantClient(path=str(folder)) if client is None else client
+
+    def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
+        models = self._models
+        dense = models.VectorParams(size=vectors.shape[1], distance=models.Distance.COSINE)
+        self._client.create_collection(
+            TEXTS,
+            vectors_config={"dense": dense},
+            sparse_vectors_config={"words": models.SparseVectorParams(modifier="idf")},
+        )
+        for start in range(0, len(texts), BATCH):
+            self._client.upsert(
+                TEXTS,
+                [
+                    models.PointStruct(
+                        id=number,
+                        vector={
+                            "dense": vectors[number].tolist(),
+                            "words": self._sparse(texts[number]),
+                        },
+                        payload={"text": texts[number]},
+                    )
+                    for number in range(start, min(start + BATCH, len(texts)))
+                ],
+            )
+
+    def words(self, query: str, k: int) -> list[int]:
+        return self._hits(query=self._asked(query), using="words", limit=k)
+
+    def vectors(self, vector: Vector, k: int) -> list[int]:
+        return self._hits(query=vector.tolist(), using="dense", limit=k)
+
+    def hybrid(self, query: str, vector: Vector, k: int) -> list[int]:
+        models = self._models
+        prefetch = [
+            models.Prefetch(query=self._asked(query), using="words", limit=DEPTH),
+            models.Prefetch(query=vector.tolist(), using="dense", limit=DEPTH),
+        ]
+        return self._hits(
+            prefetch=prefetch, query=models.FusionQuery(fusion=models.Fusion.RRF), limit=k
+        )
+
+    def _hits(self, **query: Any) -> list[int]:
+        found = self._client.query_points(TEXTS, with_payload=True, **query)
+        return [int(point.id) for point in found.points]
+
+    def _terms(self, text: str) -> Counter[int]:
+        words = self._stemmer.stemWords(re.findall(r"\w+", text.lower()))
+        return Counter(crc32(word.encode()) for word in words)
+
+    def _sparse(self, text: str) -> Any:
+        counts = self._terms(text)
+        norm = K1 * (1 - B + B * counts.total() / AVERAGE_WORDS)
+        weights = [count * (K1 + 1) / (count + norm) for count in counts.values()]
+        return self._models.SparseVector(indices=list(counts), values=weights)
+
+    def _asked(self, query: str) -> Any:
+        counts = self._terms(query)
+        return self._models.SparseVector(indices=list(counts), values=[1.0] * len(counts))
+
+
+PEER = QdrantPeer
