@@ -57,7 +57,7 @@ class QdrantPeer:
             )
 
     def words(self, query: str, k: int) -> list[int]:
-        return self._hits(query=self._asked(query), using="words", limit=k)
+        return self._hits(query=self._of_query(query), using="words", limit=k)
 
     def vectors(self, vector: Vector, k: int) -> list[int]:
         return self._hits(query=vector.tolist(), using="dense", limit=k)
@@ -65,7 +65,7 @@ class QdrantPeer:
     def hybrid(self, query: str, vector: Vector, k: int) -> list[int]:
         models = self._models
         prefetch = [
-            models.Prefetch(query=self._asked(query), using="words", limit=DEPTH),
+            models.Prefetch(query=self._of_query(query), using="words", limit=DEPTH),
             models.Prefetch(query=vector.tolist(), using="dense", limit=DEPTH),
         ]
         return self._hits(
@@ -86,7 +86,7 @@ class QdrantPeer:
         weights = [count * (K1 + 1) / (count + norm) for count in counts.values()]
         return self._models.SparseVector(indices=list(counts), values=weights)
 
-    def _asked(self, query: str) -> Any:
+    def _of_query(self, query: str) -> Any:
         counts = self._terms(query)
         return self._models.SparseVector(indices=list(counts), values=[1.0] * len(counts))
 

@@ -37,7 +37,6 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from latent_core.bm25 import postings
@@ -51,6 +50,7 @@ from latent_core.bm25.packing import (
 )
 from latent_core.db.connection import Connection, Database
 from latent_core.db.doctor.repairs import seize
+from latent_core.db.session_locks import release
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,9 +260,7 @@ async def compact(
                 else await _CompactionRun(conn, plan, checkpoint).work()
             )
         finally:
-            # It ends with the connection, too, but Postgres may notice that only after this returns.
-            if conn.pgconn.transaction_status == TransactionStatus.IDLE:
-                await conn.execute(UNLOCK, {"container_id": container_id})
+            await release(conn, UNLOCK, {"container_id": container_id})
 
 
 @dataclass(frozen=True, slots=True)

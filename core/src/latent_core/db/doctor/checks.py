@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg.rows import class_row
 
 from latent_core.db.connection import Connection, Database
+from latent_core.db.session_locks import release
 from latent_core.domain.errors import Conflict
 
 Row = TypeVar("Row")
@@ -179,6 +180,7 @@ LIMIT %(limit)s
 
 # A session lock on a separate connection: it ends with the connection, however the run ends.
 TRY_LOCK: Final = "SELECT pg_try_advisory_lock(7806) AS mine"
+UNLOCK: Final = "SELECT pg_advisory_unlock(7806)"
 
 KNOWN_BLOBS: Final = (
     "SELECT sha256 FROM blobs WHERE bucket = %(bucket)s AND sha256 = ANY(%(hashes)s)"
@@ -267,7 +269,10 @@ async def alone(db: Database) -> AsyncIterator[None]:
         row = await (await conn.execute(TRY_LOCK)).fetchone()
         if row is None or not row["mine"]:
             raise Conflict("another doctor run compares the stores now: retry when it has ended")
-        yield
+        try:
+            yield
+        finally:
+            await release(conn, UNLOCK)
 
 
 async def counts(conn: Connection, container_id: str, collection_id: int) -> dict[str, int]:
