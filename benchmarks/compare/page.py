@@ -14,16 +14,18 @@ nothing about the quality of results. The best value of each row is bold.
 
 Ours is a server: its times are those of a client over HTTP, with rights, joins on what is visible, snippets and links.
 The others answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
-`benchmarks/compare/requirements/`; the adapters beside them show how each is used.
+`benchmarks/compare/requirements/`; the adapters beside them show how each is used: bm25s with exact vectors in numpy,
+LanceDB with IVF-PQ and refinement, SQLite with FTS5 and sqlite-vec, Chroma (which ranks no words), qdrant-client with
+its engine in the process, and LangChain's ensemble of BM25 and FAISS.
 """
 ABOUT: Final = {
     "latent": "Latent Containers",
-    "bm25s": "bm25s + numpy, exact",
-    "lancedb": "LanceDB, IVF-PQ refined",
-    "sqlite": "SQLite FTS5 + sqlite-vec",
-    "chroma": "Chroma (no words)",
-    "qdrant": "qdrant-client in process, exact",
-    "langchain": "LangChain ensemble, BM25 + FAISS",
+    "bm25s": "bm25s",
+    "lancedb": "LanceDB",
+    "sqlite": "SQLite",
+    "chroma": "Chroma",
+    "qdrant": "qdrant-client",
+    "langchain": "LangChain",
 }
 Row = tuple[str, list[float | None], bool]
 """What it is, one value per participant, and whether more is better."""
