@@ -334,6 +334,7 @@ async def test_both_end_in_order_also_where_the_shell_ignores_interrupts(
 
 async def test_both_end_when_the_first_is_killed(pair: Installation) -> None:
     below = pair.children()
+    assert len(further(pair)) == 1
     await pair.kill()
 
     async def gone() -> bool:

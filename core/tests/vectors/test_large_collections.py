@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from core.tests.vectors import test_collection_layouts as layouts
 from latent_core.runtime import failpoint
 from latent_core.vectors.edge import large, saved_codes
+from latent_core.vectors.edge.collections import Store
 from latent_core.vectors.edge.flat import create_flat
 from latent_core.vectors.edge.large import LargeCollection, encoded
 from latent_core.vectors.edge.nearest import normalised
@@ -306,14 +307,21 @@ def test_the_table_of_another_log_is_ignored(tmp_path: Path) -> None:
     assert saved_codes.opened(tmp_path, PointLog(tmp_path / POINT_LOG, DIMS)) is None
 
 
-def test_a_quiet_large_collection_saves_its_table_and_is_opened_by_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def saving_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """With a large collection, "c", of 60 points, whose table is to be saved at once."""
     monkeypatch.setattr(saved_codes, "MIN_BYTES", 0)
     monkeypatch.setattr(saved_codes, "QUIET_SECONDS", 0.0)
     store = layouts.opened(tmp_path)
     store.create("c", layouts.DIMS)
     layouts.write(store, 0, 60)
+    return store
+
+
+def test_a_quiet_large_collection_saves_its_table_and_is_opened_by_it(
+    saving_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = saving_store
     assert layouts.found(store) == layouts.expected(range(60))
     layouts.settle(store)
     assert layouts.files(tmp_path) == {"points", "codes", "collection.json"}
@@ -334,13 +342,9 @@ def test_a_quiet_large_collection_saves_its_table_and_is_opened_by_it(
 
 
 def test_a_full_disk_saves_no_table_and_the_collection_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    saving_store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saved_codes, "MIN_BYTES", 0)
-    monkeypatch.setattr(saved_codes, "QUIET_SECONDS", 0.0)
-    store = layouts.opened(tmp_path)
-    store.create("c", layouts.DIMS)
-    layouts.write(store, 0, 60)
+    store = saving_store
     layouts.found(store)
     monkeypatch.setattr(store, "_min_free_bytes", 1 << 62)
     layouts.settle(store)

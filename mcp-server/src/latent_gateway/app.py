@@ -26,7 +26,7 @@ from latent_core.settings import Settings, warn_of_unknown_variables
 from latent_core.stack import Stack
 from latent_core.telemetry.log_file import LogFile
 from latent_core.telemetry.metrics import set_up_logs
-from latent_core.telemetry.metrics_server import metrics_served
+from latent_core.telemetry.metrics_server import MetricsText, metrics_served
 from latent_core.telemetry.tracing import tracing
 from latent_gateway import envelope
 from latent_gateway.api import (
@@ -77,7 +77,7 @@ from latent_gateway.auth.sign_in_codes import SignInCodes, local_host
 from latent_gateway.auth.tokens import FailedAttempts, TokenRegistry
 from latent_gateway.backend_gauges import Gauges
 from latent_gateway.console.on_demand import ConsoleOnDemand
-from latent_gateway.context import Gateway, MetricsText, StreamLimiter
+from latent_gateway.context import Gateway, StreamLimiter
 from latent_gateway.golden_files import adopt_golden
 from latent_gateway.http_server import GatewayServer, listen, run_server, server_config
 from latent_gateway.manifest_sync import read_folder, sync_manifests

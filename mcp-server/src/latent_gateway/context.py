@@ -7,10 +7,9 @@ is slower.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
@@ -21,6 +20,7 @@ from latent_core.search.embed import QueryCache
 from latent_core.search.limiter import SearchLimiter
 from latent_core.settings import Settings
 from latent_core.stack import Stack
+from latent_core.telemetry.metrics_server import MetricsText
 from latent_gateway.auth.ask_limiter import AskLimiter
 from latent_gateway.auth.call_counts import CallCounts
 from latent_gateway.auth.principal import Principal
@@ -73,8 +73,6 @@ class BlobLinks:
         return f"{self.base}/v1/blobs/{sha256}?{urlencode(query)}"
 
 
-MetricsText: TypeAlias = Callable[[], Awaitable[bytes]]
-"""The answer of ``/metrics``: the metrics of all processes of this gateway, read now."""
 MAX_STREAMS: Final = 64
 MAX_STREAMS_PER_PRINCIPAL: Final = 8
 """Per principal, so that one cannot use up all streams."""

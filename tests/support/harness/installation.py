@@ -189,10 +189,8 @@ class Installation:
 
     def logged(self) -> list[dict[str, Any]]:
         """The log's lines that are JSON objects."""
-        lines = (
-            self.log.read_bytes().rpartition(b"\n")[0].splitlines()
-        )  # the last one may be unfinished
-        return [orjson.loads(line) for line in lines if line.startswith(b"{")]
+        whole, _, _ = self.log.read_bytes().rpartition(b"\n")  # the last one may be unfinished
+        return [orjson.loads(line) for line in whole.splitlines() if line.startswith(b"{")]
 
 
 async def eventually(

@@ -57,19 +57,21 @@ def _candidates(text: str, language: str, query_terms: set[str]) -> Iterator[re.
         return TOKEN.finditer(text)
     if language not in KEEP_BEGINNINGS:
         return ASCII_TOKEN.finditer(text)
-    return _tokens_at(text, _places(text, beginnings(query_terms)))
+    return _tokens_at(text, _places(text, beginnings(frozenset(query_terms))))
 
 
-def beginnings(terms: set[str]) -> set[str]:
+@lru_cache(maxsize=64)  # all hits of a search have the same terms
+def beginnings(terms: frozenset[str]) -> frozenset[str]:
     """What a word of letters begins with if one of ``terms`` is its term, in a language of ``KEEP_BEGINNINGS``."""
     found = {term[: max(MIN_BEGINNING, min(len(term) - ENDING, MAX_BEGINNING))] for term in terms}
-    return found | {f"{two[0]}y" for two in found if two[1:] == "i"}  # dying: die
+    found |= {f"{two[0]}y" for two in found if two[1:] == "i"}  # dying: die
+    return frozenset(found)
 
 
-def _places(text: str, needle: set[str]) -> list[int]:
+def _places(text: str, needles: frozenset[str]) -> list[int]:
     """Offsets within the tokens that may match, in order."""
     lowered = text.lower()
-    found = [at for one in needle for at in _found(lowered, one) if _may_begin(text, at)]
+    found = [at for one in needles for at in _found(lowered, one) if _may_begin(text, at)]
     last = len(text) - 1
     found += [
         at

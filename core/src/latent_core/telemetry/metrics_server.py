@@ -35,6 +35,7 @@ Readiness = Callable[[], Awaitable[tuple[bool, ReadinessAnswer]]]
 """Whether the process can do its work, and the answer of ``/readyz``."""
 
 MetricsText = Callable[[], Awaitable[bytes]]
+"""The answer of ``/metrics``: the metrics of all processes of a gateway, read now."""
 
 JOIN_SECONDS: Final = 5.0
 LOOP_SECONDS: Final = 3.0

@@ -93,7 +93,7 @@ async def _answer(
 
 
 class FirstProcess:
-    """What this process asks the first one, and is asked by it."""
+    """Questions to the first process, and its questions to this one."""
 
     def __init__(self, channel: Channel, stack: Stack) -> None:
         self._channel = channel

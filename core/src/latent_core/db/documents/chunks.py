@@ -17,6 +17,7 @@ from psycopg.sql import SQL
 
 from latent_core.db.conditions import FilterCondition
 from latent_core.db.connection import Connection
+from latent_core.db.documents.pages import LAST_DRAWING
 from latent_core.domain.chunk import Chunk, embedded_parts
 from latent_core.domain.filters.model import CHUNK_META
 from latent_core.domain.generated import GeneratedKind
@@ -61,7 +62,7 @@ WHERE c.container_id = %(container_id)s AND c.chunk_no = ANY(%(chunk_nos)s::bigi
   AND {condition}
 """)
 
-HYDRATE: Final = """
+HYDRATE: Final = f"""
 SELECT c.container_id, c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.modality, c.source_type, c.block_type, c.text,
        c.page, c.page_end, c.line_start, c.line_end, c.heading_path, c.key_path, c.table_id, c.row_group,
        c.offset_start, c.offset_end, c.provenance, c.meta, c.created_at,
@@ -71,13 +72,9 @@ SELECT c.container_id, c.chunk_no, c.id, c.doc_id, c.generation, c.position, c.m
         JOIN embedded e ON e.doc_id = d.id AND e.collection_id = coalesce(s.collection_id, s.id) AND e.generation = c.generation
         WHERE k.id = c.container_id) AS mapped,
        spanned.pages,
-       (SELECT jsonb_build_object('id', j.id, 'state', j.state, 'cause', j.cause, 'warnings', j.warnings,
-                                  'open', j.state IN ('queued', 'running'),
-                                  'recent', j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds')
-        FROM jobs j
-        WHERE j.doc_id = d.id AND j.kind = 'render' AND d.parent_id IS NULL
-          AND (spanned.pages IS NULL OR spanned.pages @> '[{"image_sha256": null}]')
-        ORDER BY j.id DESC LIMIT 1) AS drawing
+       (SELECT to_jsonb(drawing) FROM ({LAST_DRAWING}) drawing
+        WHERE d.parent_id IS NULL
+          AND (spanned.pages IS NULL OR spanned.pages @> '[{{"image_sha256": null}}]')) AS drawing
 FROM unnest(%(container_ids)s::text[], %(chunk_nos)s::bigint[]) AS r (container_id, chunk_no)
 JOIN chunks c ON c.container_id = r.container_id AND c.chunk_no = r.chunk_no
 JOIN documents d ON d.id = c.doc_id AND d.live_generation = c.generation

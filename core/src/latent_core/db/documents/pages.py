@@ -102,14 +102,19 @@ ORDER BY p.page
 LIMIT %(limit)s
 """
 
-# The caller has read the pages before: a job that ended just now may have drawn them since.
-DRAWING: Final = """
-SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, j.state, j.cause, j.warnings,
-       j.state IN ('queued', 'running') AS open,
-       j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds' AS recent
-FROM jobs j
-WHERE j.doc_id = ANY(%(doc_ids)s) AND j.kind = 'render'
-ORDER BY j.doc_id, j.id DESC
+# The last job that draws the pages of document d. The caller may have read the pages before: a job that ended just now
+# may have drawn them since.
+LAST_DRAWING: Final = """
+    SELECT j.id, j.state, j.cause, j.warnings, j.state IN ('queued', 'running') AS open,
+           j.state = 'done' AND j.finished_at > clock_timestamp() - interval '10 seconds' AS recent
+    FROM jobs j
+    WHERE j.doc_id = d.id AND j.kind = 'render'
+    ORDER BY j.id DESC LIMIT 1
+"""
+
+DRAWING: Final = f"""
+SELECT d.id AS doc_id, drawing.*
+FROM unnest(%(doc_ids)s::uuid[]) AS d (id) CROSS JOIN LATERAL ({LAST_DRAWING}) drawing
 """
 
 LACKING_IMAGES: Final = """

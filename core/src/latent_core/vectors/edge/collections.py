@@ -60,6 +60,7 @@ class OpenLimits:
     """How much is held open; the collection that was used last always is."""
 
     large_bytes: int = field(default_factory=_quarter_of_memory)
+    """Of large collections; of shards, mapped files, which the system takes back when memory is short."""
     flat_bytes: int = 256 * _MEGABYTE
     """Of small collections."""
 

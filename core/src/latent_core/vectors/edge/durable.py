@@ -15,12 +15,8 @@ DRAFT: Final = ".new"
 
 def replace_synced(file: Path, parts: Iterable[Buffer]) -> None:
     """Replace ``file`` by one of these parts: afterwards the old or the new one is there, whole."""
-    draft = file.with_name(file.name + DRAFT)
-    with draft.open("wb") as out:
-        for part in parts:
-            out.write(part)
-        out.flush()
-        os.fsync(out.fileno())
+    draft = _written(file, parts)
+    sync_path(draft)
     draft.replace(file)
     sync_path(file.parent)
 
@@ -28,11 +24,16 @@ def replace_synced(file: Path, parts: Iterable[Buffer]) -> None:
 def replace_unsynced(file: Path, parts: Iterable[Buffer]) -> None:
     """Replace ``file`` by one of these parts. After a crash of the system it may be incomplete: for what has a checksum
     and can be made again."""
+    _written(file, parts).replace(file)
+
+
+def _written(file: Path, parts: Iterable[Buffer]) -> Path:
+    """The draft of ``file``, with these parts."""
     draft = file.with_name(file.name + DRAFT)
     with draft.open("wb") as out:
         for part in parts:
             out.write(part)
-    draft.replace(file)
+    return draft
 
 
 def sync_tree(folder: Path) -> None:

@@ -137,21 +137,22 @@ class LargeCollection(LoggedCollection):
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         check_dims(self.dims, len(vector))
         unit = normalised(vector[None])[0]
-        rows = np.arange(len(self)) if allowed is None else self.table.rows_of(allowed)
-        estimates, errors = self.table.estimates(unit, None if allowed is None else rows)
-        count = min(k + k // 2 + _MARGIN, len(rows))
+        among = None if allowed is None else self.table.rows_of(allowed)
+        estimates, errors = self.table.estimates(unit, among)
+        count = min(k + k // 2 + _MARGIN, len(estimates))
         while True:
             near, beyond = _nearest(estimates, count)
-            scores = similarities(self._vectors_of(rows[near]), unit)
+            rows = near if among is None else among[near]
+            scores = similarities(self._vectors_of(rows), unit)
             off = np.abs(scores - estimates[near])
             if not (off <= errors[near]).all():  # also if a score is not a number
                 raise damaged("a vector in its file is not the one that was written")
-            chunk_nos = self.table.chunk_nos[rows[near]]
+            chunk_nos = self.table.chunk_nos[rows]
             best = best_rows(scores, chunk_nos, k)
             surely = beyond + _SAFETY * float(off.max(initial=0.0))
-            if len(near) == len(rows) or not len(best) or scores[best[-1]] > surely:
+            if len(near) == len(estimates) or not len(best) or scores[best[-1]] > surely:
                 return chunk_nos[best], scores[best]
-            count = min(_GROWTH * len(near), len(rows))
+            count = min(_GROWTH * len(near), len(estimates))
 
     @override
     def rewrite(self) -> None:

@@ -72,10 +72,9 @@ class LoggedCollection(ABC):
         """In bytes."""
         return self._log.size
 
-    @property
-    def position(self) -> LogPosition | None:
-        """The end of the log."""
-        return self._log.position
+    def log_end(self) -> LogPosition | None:
+        """The end of the log's last record; None if there is none."""
+        return self._log.end()
 
     @property
     def points_in_log(self) -> int:

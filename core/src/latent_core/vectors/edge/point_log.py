@@ -86,9 +86,8 @@ class PointLog:
         self._last_at = 0
         """Where the last record begins."""
 
-    @property
-    def position(self) -> LogPosition | None:
-        """The end of the last record; None if there is none."""
+    def end(self) -> LogPosition | None:
+        """The end of the last record, whose head is read; None if there is no record."""
         if not self.records:
             return None
         with self.path.open("rb") as file:

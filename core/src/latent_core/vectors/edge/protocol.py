@@ -25,7 +25,7 @@ BUSY_FILE: Final = "engine.busy"
 """Name of the current collection, padded with blanks: shows after a crash where the engine crashed."""
 BUSY_BYTES: Final = 256
 WAL_FOLDER: Final = "wal"
-"""The engine's log of a large collection, which is replayed for data that is not in the segments."""
+"""The engine's log of a shard, which is replayed for data that is not in the segments."""
 POINT_LOG: Final = "points"
 """The file of a collection."""
 CODES: Final = "codes"

@@ -43,7 +43,7 @@ def is_due(collection: LargeCollection) -> bool:
 
 def save(collection: LargeCollection) -> None:
     """Write the table beside the log."""
-    position = collection.position
+    position = collection.log_end()
     if position is None:
         return
     columns = collection.table.columns()
