@@ -155,27 +155,29 @@ async def quality(
         if kept is not None:
             await _save(installation, kept, SPACES[embedder])
         single = {
-            mode: _by_query(judged, await _search_all(client, judged, mode))
+            mode: ndcg_by_query(judged, await _search_all(client, judged, mode))
             for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC)
         }
         fused = {
-            name: _by_query(judged, await _search_all(client, judged, SearchMode.HYBRID, fusion))
+            name: ndcg_by_query(
+                judged, await _search_all(client, judged, SearchMode.HYBRID, fusion)
+            )
             for name, fusion in _fusions(len(judged.queries), defaults_only=defaults_only)
         }
-    better = max(single.values(), key=_mean)
-    best = max(fused, key=lambda name: _mean(fused[name]))
+    better = max(single.values(), key=mean)
+    best = max(fused, key=lambda name: mean(fused[name]))
     return SearchQuality(
         name=judged.name,
         embedder=embedder,
         documents=len(judged.ids),
         queries=len(judged.queries),
-        bm25s=_mean(_by_query(judged, list(_reference(judged)))),
-        lexical=_mean(single[SearchMode.LEXICAL]),
-        semantic=_mean(single[SearchMode.SEMANTIC]),
-        hybrid=_mean(fused["rrf"]),
-        hybrid_dbsf=_mean(fused["dbsf"]) if "dbsf" in fused else None,
-        hybrid_auto=_mean(fused["auto"]),
-        best=_mean(fused[best]),
+        bm25s=mean(ndcg_by_query(judged, list(_reference(judged)))),
+        lexical=mean(single[SearchMode.LEXICAL]),
+        semantic=mean(single[SearchMode.SEMANTIC]),
+        hybrid=mean(fused["rrf"]),
+        hybrid_dbsf=mean(fused["dbsf"]) if "dbsf" in fused else None,
+        hybrid_auto=mean(fused["auto"]),
+        best=mean(fused[best]),
         best_fusion=best,
         against_better=paired_interval(fused["rrf"], better),
         auto_against_better=paired_interval(fused["auto"], better),
@@ -254,7 +256,7 @@ def _usual_stop_words(languages: Sequence[str]) -> set[str]:
     }
 
 
-def _by_query(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
+def ndcg_by_query(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
     """Of every judged query, in their order; one without hits has 0."""
     found = {
         one.query_id: float(one.value)
@@ -263,7 +265,7 @@ def _by_query(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> 
     return [found.get(query, 0.0) for query in judged.queries]
 
 
-def _mean(values: Sequence[float]) -> float:
+def mean(values: Sequence[float]) -> float:
     return round(sum(values) / len(values), 4)
 
 

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from benchmarks.compare.environment import ENVIRONMENTS, PeerProcess
+from benchmarks.compare.bars import bars_of
+from benchmarks.compare.environment import ENVIRONMENTS, Model, PeerProcess, Peers
+from benchmarks.compare.figures import FiguresFile, PeerFigures
+from benchmarks.compare.judged import judged_by_all
+from benchmarks.compare.modes import PEERS
 from benchmarks.compare.page import page_of
 from benchmarks.compare.peers.port import best, fused
-from benchmarks.compare.run import PEERS, OtherLibrary
+from benchmarks.compare.run import OtherLibrary
+from benchmarks.installation import running
+from benchmarks.quality import SearchJudgedSet, read_set
 from latent_core.domain.errors import Unavailable
 
 TEXTS = ["the lamp is lit", "the lens turns", "a gull on the roof", "the lamp and the lens"]
@@ -21,7 +30,7 @@ async def test_a_peer_is_filled_searched_and_measured_in_its_own_process(tmp_pat
     lines, rows = tmp_path / "texts.jsonl", tmp_path / "vectors.npy"
     lines.write_text("".join(json.dumps(text) + "\n" for text in TEXTS), "utf-8")
     np.save(rows, np.eye(4, dtype=np.float32))
-    process = await PeerProcess.start("exact", tmp_path / "exact", tmp_path, tmp_path)
+    process = await PeerProcess.start("exact", tmp_path / "exact", Model(tmp_path, tmp_path))
     try:
         await process.ask(op="ingest", texts=str(lines), vectors=str(rows))
         answer = await process.ask(op="search", mode="words", query="lamp lens", k=2)
@@ -45,7 +54,7 @@ async def test_each_library_finds_words_by_its_adapter(name: str, tmp_path: Path
     lines, rows = tmp_path / "texts.jsonl", tmp_path / "vectors.npy"
     lines.write_text("".join(json.dumps(text) + "\n" for text in TEXTS), "utf-8")
     np.save(rows, np.eye(4, dtype=np.float32))
-    process = await PeerProcess.start(name, tmp_path / name, tmp_path, tmp_path)
+    process = await PeerProcess.start(name, tmp_path / name, Model(tmp_path, tmp_path))
     try:
         await process.ask(op="ingest", texts=str(lines), vectors=str(rows))
         answer = await process.ask(op="search", mode="words", query="gull roof", k=2)
@@ -55,7 +64,7 @@ async def test_each_library_finds_words_by_its_adapter(name: str, tmp_path: Path
 
 
 async def test_a_peer_that_cannot_be_made_says_why(tmp_path: Path) -> None:
-    process = await PeerProcess.start("unknown", tmp_path / "unknown", tmp_path, tmp_path)
+    process = await PeerProcess.start("unknown", tmp_path / "unknown", Model(tmp_path, tmp_path))
     with pytest.raises(Unavailable, match="No module named"):
         await process.ask(op="modes")
     await process.stop()
@@ -67,9 +76,9 @@ def test_lists_are_fused_by_ranks_and_ties_by_position() -> None:
     assert best(np.array([0.1, 0.9, 0.5]), 2) == [1, 2]
 
 
-def test_the_page_marks_the_best_of_each_row_whoever_it_is() -> None:
-    ours = {
-        "name": "latent",
+def figures(name: str, **changed: Any) -> dict[str, Any]:
+    given = {
+        "name": name,
         "chunks": 1000,
         "ingested_per_second": 10.0,
         "latency": {"words": {"p50_ms": 8.0, "p95_ms": 9.5}},
@@ -78,11 +87,98 @@ def test_the_page_marks_the_best_of_each_row_whoever_it_is() -> None:
         "disk_mb": 120.0,
         "reason": "",
     }
-    other = ours | {"name": "bm25s", "latency": {"words": {"p50_ms": 2.0, "p95_ms": 12.0}}}
-    gone = ours | {"name": "chroma", "reason": "it cannot be installed: no wheel"}
-    page = page_of({"date": "2026-11-26", "load": [0.5, 1.0], "results": [ours, other, gone]})
-    assert "| | Latent Containers | bm25s |" in page
-    assert "| words, p50, ms | 8 | **2** |" in page
-    assert "| words, p95, ms | **9.5** | 12 |" in page
-    assert "| vectors, p50, ms |  |  |" in page
+    return given | changed
+
+
+def speed_of(*results: Mapping[str, Any]) -> dict[str, Any]:
+    return {"1000": {"date": "2026-11-26", "load": [0.5, 1.0], "results": list(results)}}
+
+
+def test_the_page_marks_the_best_of_each_row_whoever_it_is() -> None:
+    other = figures("bm25s", latency={"words": {"p50_ms": 2.0, "p95_ms": 12.0}})
+    gone = figures("chroma", reason="it cannot be installed: no wheel")
+    elsewhere = figures("qdrant_server", memory_mb=None, disk_mb=None)
+    speed = speed_of(figures("latent"), other, elsewhere, gone)
+    page = page_of({"speed": speed, "judged": {}})
+    assert "| | Latent Containers | bm25s | Qdrant server |".replace("| |", "|  |") in page
+    assert "| words, p50, ms | 8 | **2** | 8 |" in page
+    assert "| words, p95, ms | **9.5** | 12 | **9.5** |" in page
+    assert "| vectors, p50, ms |  |  |  |" in page
+    assert "| disk, MB | **120** | **120** |  |" in page
     assert "- Chroma: not measured, since it cannot be installed: no wheel" in page
+
+
+def test_the_page_marks_a_difference_in_quality_only_beyond_its_interval() -> None:
+    results = [
+        {"name": "latent", "ndcg": {"hybrid": 0.5}, "behind": {}, "reason": ""},
+        judged_figures("bm25s", 0.45, low=0.01, high=0.09),
+        judged_figures("lancedb", 0.49, low=-0.01, high=0.03),
+        judged_figures("sqlite", 0.6, low=-0.12, high=-0.08),
+    ]
+    entry = {"date": "2026-11-26", "load": [0, 0], "documents": 1400, "chunks": 1500, "queries": 9}
+    page = page_of({"speed": {}, "judged": {"cran": entry | {"results": results}}})
+    assert "| cran (1,400, 9) | 0.500 | 0.450 (+ 0.010 to 0.090) |" in page
+    assert "| 0.490 (-0.010 to 0.030) | **0.600 (- -0.120 to -0.080)** |" in page
+    assert "### Words" not in page
+
+
+def judged_figures(name: str, value: float, *, low: float, high: float) -> dict[str, Any]:
+    interval = {"value": (low + high) / 2, "low": low, "high": high}
+    return {"name": name, "ndcg": {"hybrid": value}, "behind": {"hybrid": interval}, "reason": ""}
+
+
+def test_the_drawing_has_a_bar_for_each_who_has_the_mode() -> None:
+    hybrid = {"p50_ms": 20.0, "p95_ms": 25.0}
+    able = figures("latent", latency={"hybrid": hybrid, "words": hybrid})
+    drawn = bars_of(speed_of(able, figures("chroma", latency={})))
+    assert ElementTree.fromstring(drawn).tag.endswith("svg")
+    assert drawn.count("has no such mode") == 3
+    assert "20 / 25" in drawn
+
+
+def test_a_run_replaces_only_the_figures_it_has_measured_again(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    first = FiguresFile(file)
+    first.keep_speed(1000, [PeerFigures("latent", 1000, per_second=1.0)])
+    first.keep_speed(2000, [PeerFigures("latent", 2000, per_second=2.0)])
+    second = FiguresFile(file)
+    second.keep_speed(1000, [PeerFigures("latent", 1000, per_second=3.0)])
+    speed = FiguresFile(file).all["speed"]
+    assert {size: entry["results"][0]["per_second"] for size, entry in speed.items()} == {
+        "1000": 3.0,
+        "2000": 2.0,
+    }
+
+
+def written_set(folder: Path) -> SearchJudgedSet:
+    folder.mkdir()
+    documents = [
+        json.dumps({"_id": f"d{number}", "title": "", "text": text})
+        for number, text in enumerate(TEXTS)
+    ]
+    (folder / "corpus.jsonl").write_text("\n".join(documents) + "\n", "utf-8")
+    query = json.dumps({"_id": "q1", "text": "a gull on a roof"})
+    (folder / "queries.jsonl").write_text(query + "\n", "utf-8")
+    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t1\n", "utf-8")
+    return read_set(folder)
+
+
+def made(folder: Path) -> Path:
+    """Postgres runs as another user, where the tests run as root."""
+    folder.parent.chmod(0o755)
+    folder.mkdir(mode=0o755)
+    return folder
+
+
+async def test_a_judged_set_is_ranked_by_ours_and_by_a_peer_with_the_same_chunks(
+    tmp_path: Path,
+) -> None:
+    judged = written_set(tmp_path / "lighthouse")
+    peers = Peers(["exact", "unknown"], qdrant="")
+    async with running(made(tmp_path / "latent")) as installation:
+        found = await judged_by_all(installation, judged, peers, made(tmp_path / "store"))
+    ours, exact, unknown = found.results
+    assert ours.ndcg == exact.ndcg == {"words": 1.0, "vectors": 1.0, "hybrid": 1.0}
+    assert exact.behind["hybrid"].value == 0
+    assert "No module named" in unknown.reason
+    assert (found.documents, found.chunks, found.queries) == (4, 4, 1)

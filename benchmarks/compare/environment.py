@@ -6,13 +6,17 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 import psutil
 
-from benchmarks.installation import MEGABYTE
+from benchmarks.compare.modes import SERVER
+from benchmarks.installation import MEGABYTE, BenchmarkInstallation
 from latent_core.domain.errors import TimedOut, Unavailable
+from latent_core.models.embedding.minilm import wheel_folder
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parent.parent
@@ -20,11 +24,37 @@ ENVIRONMENTS: Final = ROOT / "build" / "compare"
 INSTALL_SECONDS: Final = 900.0
 ANSWER_SECONDS: Final = 900.0
 """For the slowest request, which is an ingest."""
-LINE_BYTES: Final = 1 << 20
+LINE_BYTES: Final = 1 << 22
+SHARED: Final = {SERVER: "qdrant"}
+"""Peers that run in the environment of another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Files of the model that everybody embeds by."""
+
+    onnx: Path
+    tokenizer: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Who is compared. ``qdrant``: the address of a server, or ""."""
+
+    names: Sequence[str]
+    qdrant: str
+
+
+async def model_of(installation: BenchmarkInstallation) -> Model:
+    """The files that an installation has made by its first search or ingest."""
+    models = installation.data_dir / "models"
+    (onnx,) = await asyncio.to_thread(lambda: list(models.glob("*/model.onnx")))
+    return Model(onnx, wheel_folder() / "tokenizer.json")
 
 
 async def interpreter_of(peer: str) -> Path:
     """The Python of a peer, with the pinned packages of ``requirements/``; ``Unavailable`` with the reason."""
+    peer = SHARED.get(peer, peer)
     requirements = HERE / "requirements" / f"{peer}.txt"
     if not requirements.exists():
         return Path(sys.executable)
@@ -63,20 +93,26 @@ class PeerProcess:
         self._process = process
 
     @classmethod
-    async def start(cls, name: str, folder: Path, model: Path, tokenizer: Path) -> Self:
+    async def start(cls, name: str, folder: Path, model: Model, qdrant: str = "") -> Self:
+        """``qdrant``: the address of a server, for the peer that needs one."""
         await asyncio.to_thread(folder.mkdir, parents=True)
         python = await interpreter_of(name)
         with (folder.parent / f"{name}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 str(python),
                 *("-m", "benchmarks.compare.peers.server", name),
-                *(str(folder), str(model), str(tokenizer)),
+                *(str(folder), str(model.onnx), str(model.tokenizer)),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 limit=LINE_BYTES,
                 cwd=ROOT,
-                env={"PATH": os.defpath, "PYTHONPATH": str(ROOT), "HOME": str(folder.parent)},
+                env={
+                    "PATH": os.defpath,
+                    "PYTHONPATH": str(ROOT),
+                    "HOME": str(folder.parent),
+                    "QDRANT_URL": qdrant,
+                },
             )
         return cls(name, process, folder)
 

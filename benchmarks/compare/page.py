@@ -2,81 +2,171 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.compare.modes import MODES, OURS, TITLES
+
+FEATURES: Final = Path(__file__).resolve().parent / "features.json"
 HEAD: Final = """# Comparison with other libraries
 
-Made by `make compare` on {date}, on one machine with two cores (load {before} before and {after} after). All
-participants got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each
-query by the same model; no query was asked twice. The texts are synthetic (benchmarks/README.md), so this page says
-nothing about the quality of results. The best value of each row is bold.
+Made by `make compare`, on one machine with two cores; the best value of each row is bold, whoever has it.
 
 Ours is a server: its times are those of a client over HTTP, with rights, joins on what is visible, snippets and links.
-The others answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
-`benchmarks/compare/requirements/`; the adapters beside them show how each is used: bm25s with exact vectors in numpy,
-LanceDB with IVF-PQ and refinement, SQLite with FTS5 and sqlite-vec, Chroma (which ranks no words), qdrant-client with
-its engine in the process, and LangChain's ensemble of BM25 and FAISS.
+Libraries answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
+`benchmarks/compare/requirements/`; the adapters in `benchmarks/compare/peers/` show how each is used: bm25s with exact
+vectors in numpy, LanceDB with IVF-PQ and refinement, SQLite with FTS5 and sqlite-vec, Chroma (whose engine in the
+process ranks no words), qdrant-client with its engine in the process, LangChain's ensemble of BM25 and FAISS, and, where
+an address was given, a Qdrant server with its own hybrid search.
 """
-ABOUT: Final = {
-    "latent": "Latent Containers",
-    "bm25s": "bm25s",
-    "lancedb": "LanceDB",
-    "sqlite": "SQLite",
-    "chroma": "Chroma",
-    "qdrant": "qdrant-client",
-    "langchain": "LangChain",
-}
+SPEED: Final = """## Speed, memory and disk
+
+All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by the
+same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`).
+
+![Bars of the times](comparison.svg)
+"""
+JUDGED: Final = """## Quality
+
+nDCG@10 on judged sets. Ours has chunked and embedded the documents; all others got these chunks and vectors, so what
+differs is the ranking of words, the search for vectors and the fusion. In brackets: ours less theirs, query by query,
+with its 95 % interval by bootstrap; where it does not contain 0 it is marked, + for ours and - for theirs.
+"""
+FEATURES_HEAD: Final = """## Features
+
+As the documentation of each says; a link leads to the page. "?" means that nothing was found there.
+"""
 Row = tuple[str, list[float | None], bool]
 """What it is, one value per participant, and whether more is better."""
 
 
-def page_of(report: Mapping[str, Any]) -> str:
-    """Markdown: a table for each size."""
-    before, after = report["load"]
-    parts = [HEAD.format(date=report["date"], before=before, after=after)]
-    results: Sequence[Mapping[str, Any]] = report["results"]
-    for chunks in dict.fromkeys(one["chunks"] for one in results):
-        of_size = [one for one in results if one["chunks"] == chunks]
-        parts.append(_table(chunks, [one for one in of_size if not one["reason"]]))
-        parts += [
-            f"- {ABOUT.get(one['name'], one['name'])}: not measured, since {one['reason']}\n"
-            for one in of_size
-            if one["reason"]
-        ]
+def page_of(figures: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown: a table for each size, one for each mode of the judged sets, and one of features."""
+    parts = [HEAD]
+    if figures["speed"]:
+        parts += [SPEED, *_speed(figures["speed"])]
+    if figures["judged"]:
+        parts += [JUDGED, *_judged(figures["judged"])]
+    if FEATURES.exists():
+        parts += [FEATURES_HEAD, _features(json.loads(FEATURES.read_text("utf-8")))]
     return "\n".join(parts)
 
 
-def _table(chunks: int, results: Sequence[Mapping[str, Any]]) -> str:
-    names = [ABOUT.get(one["name"], one["name"]) for one in results]
-    lines = [
-        f"## {chunks:,} chunks\n",
-        "| | " + " | ".join(names) + " |",
-        "|---|" + "---|" * len(names),
-    ]
+def _speed(speed: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for chunks in sorted(speed, key=int):
+        entry = speed[chunks]
+        before, after = entry["load"]
+        yield f"### {int(chunks):,} chunks\n\n{entry['date']}, load {before} before and {after} after.\n"
+        yield _table([one for one in entry["results"] if not one["reason"]])
+        yield from _missing(entry["results"])
+
+
+def _missing(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for one in results:
+        if one["reason"]:
+            yield f"- {_title(one)}: not measured, since {one['reason']}\n"
+
+
+def _title(one: Mapping[str, Any]) -> str:
+    name: str = one["name"]
+    return TITLES.get(name, name)
+
+
+def _heads(first: str, names: Sequence[str]) -> list[str]:
+    return [f"| {first} | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+
+
+def _table(results: Sequence[Mapping[str, Any]]) -> str:
+    lines = _heads("", [_title(one) for one in results])
     lines += [_line(row) for row in _rows(results)]
     return "\n".join(lines) + "\n"
 
 
-def _rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    rows: list[Row] = []
-    for mode in ("words", "vectors", "hybrid"):
+def _rows(results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    for mode in MODES:
         for key, name in (("p50_ms", "p50"), ("p95_ms", "p95")):
             values = [one["latency"].get(mode, {}).get(key) for one in results]
-            rows.append((f"{mode}, {name}, ms", values, False))
+            yield f"{mode}, {name}, ms", values, False
     for key, what, more in (
         ("per_second", "searches a second, 8 clients (hybrid; vectors without that mode)", True),
         ("ingested_per_second", "chunks taken in a second, vectors given", True),
         ("memory_mb", "memory after the searches, MB", False),
         ("disk_mb", "disk, MB", False),
     ):
-        rows.append((what, [one[key] for one in results], more))
-    return rows
+        yield what, [one[key] for one in results], more
 
 
 def _line(row: Row) -> str:
     what, values, more = row
+    cells = ["" if v is None else f"{v:g}" for v in values]
+    return f"| {what} | " + " | ".join(_marked(cells, values, more=more)) + " |"
+
+
+def _marked(cells: Sequence[str], values: Sequence[float | None], *, more: bool) -> list[str]:
+    """The cells of the best value bold."""
     known = [value for value in values if value is not None]
     top = (max if more else min)(known, default=None)
-    cells = ["" if v is None else f"**{v:g}**" if v == top else f"{v:g}" for v in values]
-    return f"| {what} | " + " | ".join(cells) + " |"
+    return [
+        f"**{cell}**" if value is not None and value == top else cell
+        for cell, value in zip(cells, values, strict=True)
+    ]
+
+
+def _judged(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    names = list(
+        dict.fromkeys(
+            one["name"] for entry in judged.values() for one in entry["results"] if one["ndcg"]
+        )
+    )
+    dates = sorted({entry["date"] for entry in judged.values()})
+    yield f"{dates[0]}{f' to {dates[-1]}' if dates[1:] else ''}.\n"
+    for mode in MODES:
+        able = [
+            name
+            for name in names
+            if any(mode in _of(entry, name).get("ndcg", {}) for entry in judged.values())
+        ]
+        if not able:
+            continue
+        lines = _heads("set (documents, queries)", [TITLES.get(name, name) for name in able])
+        for name, entry in judged.items():
+            ranked = [_of(entry, one) for one in able]
+            values = [one.get("ndcg", {}).get(mode) for one in ranked]
+            cells = [_quality_cell(one, mode) for one in ranked]
+            about = f"{name} ({entry['documents']:,}, {entry['queries']:,})"
+            lines.append(f"| {about} | " + " | ".join(_marked(cells, values, more=True)) + " |")
+        yield f"### {mode.capitalize()}\n\n" + "\n".join(lines) + "\n"
+
+
+def _of(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next((one for one in entry["results"] if one["name"] == name), {})
+
+
+def _quality_cell(one: Mapping[str, Any], mode: str) -> str:
+    if mode not in one.get("ndcg", {}):
+        return ""
+    value = f"{one['ndcg'][mode]:.3f}"
+    if one["name"] == OURS:
+        return value
+    behind = one["behind"][mode]
+    sign = "+ " if behind["low"] > 0 else "- " if behind["high"] < 0 else ""
+    return f"{value} ({sign}{behind['low']:.3f} to {behind['high']:.3f})"
+
+
+def _features(features: Mapping[str, Any]) -> str:
+    """``features``: {"peers": [names], "rows": [{"feature", "cells": {peer: {"answer", "words", "source"}}}]}"""
+    peers: list[str] = features["peers"]
+    lines = _heads("", [TITLES.get(peer, peer) for peer in peers])
+    for row in features["rows"]:
+        cells = [_feature_cell(row["cells"].get(peer, {})) for peer in peers]
+        lines.append(f"| {row['feature']} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _feature_cell(cell: Mapping[str, str]) -> str:
+    if not cell or not cell.get("source"):
+        return "?"
+    words = f": {cell['words']}" if cell.get("words") else ""
+    return f"[{cell['answer']}]({cell['source']}){words}"

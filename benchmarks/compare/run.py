@@ -1,6 +1,6 @@
 """Ours beside other libraries: the same texts, vectors and queries, in turns.
 
-    python -m benchmarks.compare.run --chunks 10000 --json FILE --page docs/comparison.md
+    python -m benchmarks.compare.run --chunks 10000 --judged FOLDER --figures FILE --page docs/comparison.md
 
 A peer answers in its own process and is timed there, without pipes; ours answers over HTTP, with rights, joins, snippets
 and links, and is timed by its client. Both embed each query by the same model, and no query is asked twice.
@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +22,14 @@ import numpy as np
 
 from benchmarks import corpus, memory
 from benchmarks.archives import write_archive
-from benchmarks.compare.environment import PeerProcess
+from benchmarks.compare.bars import bars_of
+from benchmarks.compare.environment import PeerProcess, Peers, model_of
+from benchmarks.compare.figures import FiguresFile, PeerFigures
+from benchmarks.compare.judged import judged_by_all
+from benchmarks.compare.modes import MODES, OUR_MODES, OURS, PEERS, SERVER
 from benchmarks.compare.page import page_of
 from benchmarks.installation import BenchmarkInstallation, ended, quiet, running
+from benchmarks.quality import SETS, read_set
 from benchmarks.search import (
     NO_SIMILARITY,
     TOP_K,
@@ -39,34 +42,19 @@ from benchmarks.search import (
 from benchmarks.small_writes import disk_use
 from latent_core.domain.errors import LatentError
 from latent_core.domain.manifest.model import Dedup, Manifest
-from latent_core.models.embedding.minilm import DIMS, FP32, wheel_folder
+from latent_core.models.embedding.minilm import DIMS, FP32
 from tests.support.hashed_embedder import HashedWords
 
-PEERS: Final = ("bm25s", "lancedb", "sqlite", "chroma", "qdrant", "langchain")
-MODES: Final = ("words", "vectors", "hybrid")
-OURS: Final = "latent"
-OUR_MODES: Final = {"words": "lexical", "vectors": "semantic", "hybrid": "hybrid"}
+TOO_MANY: Final = {
+    "qdrant": (20_000, "its client recommends a server for more than 20,000 points"),
+}
+"""Chunks that a peer is not asked to hold, by its own words."""
 QUERIES: Final = 200
 WARM_UP: Final = 10
 CLIENTS: Final = 8
 LOADED: Final = 240
 SEED: Final = 61
 MEGABYTE: Final = 1024 * 1024
-
-
-@dataclass
-class PeerFigures:
-    """Of one participant at one size. ``reason``: why the rest is missing."""
-
-    name: str
-    chunks: int
-    ingested_per_second: float = 0.0
-    latency: dict[str, Spread] = field(default_factory=dict)
-    per_second: float = 0.0
-    """Hybrid searches by eight clients; vectors if it has no hybrid mode."""
-    memory_mb: float = 0.0
-    disk_mb: float = 0.0
-    reason: str = ""
 
 
 class OtherLibrary:
@@ -90,8 +78,9 @@ class OtherLibrary:
         mode = "hybrid" if "hybrid" in self.modes else "vectors"
         answer = await self._process.ask(op="load", mode=mode, queries=queries, clients=CLIENTS)
         self.figures.per_second = round(answer["per_second"], 1)
-        self.figures.memory_mb = self._process.memory_mb()
-        self.figures.disk_mb = round(_blocks(self._process.folder), 1)
+        if self._process.name != SERVER:
+            self.figures.memory_mb = self._process.memory_mb()
+            self.figures.disk_mb = round(_blocks(self._process.folder), 1)
 
 
 class OurInstallation:
@@ -147,31 +136,30 @@ class OurInstallation:
             "containers": [self._container],
             "query": query,
             "top_k": TOP_K,
-            "mode": OUR_MODES[mode],
+            "mode": OUR_MODES[mode].value,
         }
 
 
-async def compared(chunks: int, peers: Sequence[str], folder: Path) -> list[PeerFigures]:
+async def compared(chunks: int, peers: Peers, folder: Path) -> list[PeerFigures]:
     """Every participant, ours first; one that fails has its reason."""
     texts = texts_of(chunks)
     lines, rows = folder / "texts.jsonl", folder / "vectors.npy"
     lines.write_text("".join(json.dumps(text) + "\n" for text in texts), "utf-8")
     np.save(rows, np.asarray(HashedWords(DIMS).vectors(texts), np.float32))
     async with AsyncExitStack() as started:
-        (folder / OURS).mkdir(mode=0o755)
-        installation = await started.enter_async_context(running(folder / OURS))
+        installation = await started.enter_async_context(_ours_below(folder))
         ours = OurInstallation(installation, chunks)
-        models = installation.data_dir / "models"
         await ours.ingest(texts)
         print(f"  {OURS}: {ours.figures.ingested_per_second:g} chunks/s", flush=True)
-        (model,) = await asyncio.to_thread(lambda: list(models.glob("*/model.onnx")))
+        model = await model_of(installation)
         everybody: list[OurInstallation | OtherLibrary] = [ours]
         failed: list[PeerFigures] = []
-        for name in peers:
+        for name in peers.names:
+            limit, why = TOO_MANY.get(name, (chunks, ""))
             try:
-                process = await PeerProcess.start(
-                    name, folder / name, model, wheel_folder() / "tokenizer.json"
-                )
+                if chunks > limit:
+                    raise LatentError(why)
+                process = await PeerProcess.start(name, folder / name, model, peers.qdrant)
                 started.push_async_callback(process.stop)
                 peer = OtherLibrary(process, chunks)
                 await peer.ingest(chunks, rows, lines)
@@ -181,18 +169,18 @@ async def compared(chunks: int, peers: Sequence[str], folder: Path) -> list[Peer
             else:
                 everybody.append(peer)
                 print(f"  {name}: {peer.figures.ingested_per_second:g} chunks/s", flush=True)
-        fresh = iter(
-            corpus.queries(
-                texts,
-                (WARM_UP + QUERIES) * len(MODES) + LOADED * len(everybody),
-                seed=SEED + chunks,
-            )
-        )
+        asked = (WARM_UP + QUERIES) * len(MODES) + LOADED * len(everybody)
+        fresh = iter(corpus.queries(texts, asked, seed=SEED + chunks))
         for mode in MODES:
             await _latencies(mode, everybody, [next(fresh) for _ in range(WARM_UP + QUERIES)])
         for one in everybody:
             await one.finish([next(fresh) for _ in range(LOADED)])
         return [*(one.figures for one in everybody), *failed]
+
+
+def _ours_below(folder: Path) -> AbstractAsyncContextManager[BenchmarkInstallation]:
+    (folder / OURS).mkdir(mode=0o755)
+    return running(folder / OURS)
 
 
 async def _latencies(
@@ -217,32 +205,46 @@ def _blocks(folder: Path) -> float:
     return sum(one.stat().st_blocks for one in folder.rglob("*")) * 512 / MEGABYTE
 
 
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="latent-compare-") as temporary:
+        folder = Path(temporary)
+        folder.chmod(0o755)  # as root, Postgres runs as another user
+        yield folder
+
+
+async def _judged(names: Sequence[str], data: Path, peers: Peers, figures: FiguresFile) -> None:
+    """One installation for all sets."""
+    with _folder() as folder:
+        async with _ours_below(folder) as installation:
+            for name in names:
+                judged = read_set(data / name)
+                store = folder / name.replace("/", "-")
+                store.mkdir()
+                figures.keep_judged(await judged_by_all(installation, judged, peers, store))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Ours beside other libraries")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--chunks", type=int, nargs="*", default=[10_000])
+    parser.add_argument("--judged", type=Path, help="a folder of judged sets, to compare quality")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), help="those in it to compare by")
     parser.add_argument("--peers", nargs="+", default=list(PEERS))
-    parser.add_argument("--json", type=Path, help="write the figures to this file")
-    parser.add_argument("--page", type=Path, help="write the page to this file")
+    parser.add_argument("--qdrant", default="", help="the address of a Qdrant server")
+    parser.add_argument("--figures", type=Path, required=True, help="keep the figures in this file")
+    parser.add_argument("--page", type=Path, help="write the page to this file, and its drawings")
     options = parser.parse_args()
-    results: list[Mapping[str, object]] = []
-    load = round(os.getloadavg()[0], 1)
+    peers = Peers([*options.peers, *([SERVER] if options.qdrant else [])], options.qdrant)
+    figures = FiguresFile(options.figures)
     for chunks in options.chunks:
         print(f"{chunks:,} chunks", flush=True)
-        with tempfile.TemporaryDirectory(prefix="latent-compare-") as temporary:
-            folder = Path(temporary)
-            folder.chmod(0o755)  # as root, Postgres runs as another user
-            found = asyncio.run(compared(chunks, options.peers, folder))
-        results += [asdict(one) for one in found]
-    report = {
-        "date": time.strftime("%Y-%m-%d"),
-        "load": [load, round(os.getloadavg()[0], 1)],
-        "results": results,
-    }
-    print(json.dumps(report, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1), "utf-8")
+        with _folder() as folder:
+            figures.keep_speed(chunks, asyncio.run(compared(chunks, peers, folder)))
+    if options.judged:
+        asyncio.run(_judged(options.sets, options.judged, peers, figures))
     if options.page:
-        options.page.write_text(page_of(json.loads(json.dumps(report))), "utf-8")
+        options.page.write_text(page_of(figures.all), "utf-8")
+        options.page.with_suffix(".svg").write_text(bars_of(figures.all["speed"]), "utf-8")
 
 
 if __name__ == "__main__":

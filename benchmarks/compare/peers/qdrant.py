@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +17,10 @@ from zlib import crc32
 
 from benchmarks.compare.peers.port import Rows, Vector
 
-TEXTS = "texts"
+TEXTS = "latent-compare"
 DEPTH = 100
 BATCH = 500
+INDEX_SECONDS = 600.0
 K1, B, AVERAGE_WORDS = 1.2, 0.75, 256.0
 """As `Qdrant/bm25` has them."""
 
@@ -55,6 +57,16 @@ class QdrantPeer:
                     for number in range(start, min(start + BATCH, len(texts)))
                 ],
             )
+
+        self._until_indexed()
+
+    def _until_indexed(self) -> None:
+        """A server builds its indexes later."""
+        until = time.monotonic() + INDEX_SECONDS
+        while self._client.get_collection(TEXTS).status != self._models.CollectionStatus.GREEN:
+            if time.monotonic() > until:
+                raise TimeoutError(f"no index within {INDEX_SECONDS:g} s")
+            time.sleep(0.2)
 
     def words(self, query: str, k: int) -> list[int]:
         return self._hits(query=self._of_query(query), using="words", limit=k)

@@ -38,6 +38,12 @@ class PeerServer:
                 begun = time.perf_counter()
                 hits = self._search(request["mode"], request["query"], request["k"])
                 return {"hits": hits, "ms": (time.perf_counter() - begun) * 1000}
+            case "rank":
+                ranked = [
+                    self._search(request["mode"], query, request["k"])
+                    for query in request["queries"]
+                ]
+                return {"hits": ranked}
             case "modes":
                 return {"modes": [mode for mode in MODES if self._has(mode)]}
             case "load":

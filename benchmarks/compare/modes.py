@@ -1,0 +1,29 @@
+"""Names of the participants and of the ways to search."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from latent_core.domain.manifest.model import SearchMode
+
+MODES: Final = ("words", "vectors", "hybrid")
+OURS: Final = "latent"
+OUR_MODES: Final = {
+    "words": SearchMode.LEXICAL,
+    "vectors": SearchMode.SEMANTIC,
+    "hybrid": SearchMode.HYBRID,
+}
+PEERS: Final = ("bm25s", "lancedb", "sqlite", "chroma", "qdrant", "langchain")
+SERVER: Final = "qdrant_server"
+"""Measured only where its address is given."""
+TITLES: Final = {
+    OURS: "Latent Containers",
+    "bm25s": "bm25s",
+    "lancedb": "LanceDB",
+    "sqlite": "SQLite",
+    "chroma": "Chroma",
+    "qdrant": "qdrant-client",
+    SERVER: "Qdrant server",
+    "langchain": "LangChain",
+    "txtai": "txtai",
+}
