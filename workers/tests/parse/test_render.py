@@ -374,3 +374,19 @@ def test_pages_are_the_same_each_time() -> None:
                 yield page[1]
 
     assert list(images()) == list(images())
+
+
+def test_a_page_of_text_is_stored_without_loss_and_smaller() -> None:
+    text = "\n\n".join(f"The lamp of night {n} is lit, and its lens turns." for n in range(40))
+    images: dict[str, bytes] = {}
+    for image_format in ("webp", "png"):
+        options = RenderOptions(dpi=100, image_format=image_format)
+        layout = StoryLayout(text, "name", options)
+        drawn, *_ = layout.pages(elements_of(text, "name.md", SourceType.MARKDOWN))
+        assert not isinstance(drawn, RenderEnd)
+        images[image_format] = drawn[1]
+    webp, png = (Image.open(io.BytesIO(images[one])).convert("RGB") for one in ("webp", "png"))
+    assert webp.tobytes() == png.tobytes()
+    lossy = io.BytesIO()
+    png.save(lossy, "WEBP", quality=80, method=0)
+    assert len(images["webp"]) < len(lossy.getvalue())

@@ -100,7 +100,7 @@ class StoryLayout:
             number += 1
             info = self._info(number, sheet, is_last=is_last)
             self._foot(sheet, info)
-            yield info, raster.encoded(sheet.pixmap, self._options)
+            yield info, raster.encoded(sheet.pixmap, self._options, text_only=True)
         yield RenderEnd(pages=number, warnings=[])
 
     def _sheets(self, elements: Iterable[Element]) -> Iterator[_Sheet]:
