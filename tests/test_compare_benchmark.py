@@ -15,13 +15,14 @@ from benchmarks.compare.bars import bars_of
 from benchmarks.compare.environment import ENVIRONMENTS, Model, PeerProcess, Peers
 from benchmarks.compare.figures import FiguresFile, PeerFigures
 from benchmarks.compare.judged import judged_by_all
-from benchmarks.compare.modes import PEERS
-from benchmarks.compare.page import page_of
+from benchmarks.compare.modes import OURS, PEERS, TITLES
+from benchmarks.compare.page import FEATURES, page_of
 from benchmarks.compare.peers.port import best, fused
 from benchmarks.compare.run import OtherLibrary
 from benchmarks.installation import running
 from benchmarks.quality import SearchJudgedSet, read_set
 from latent_core.domain.errors import Unavailable
+from tests.support import REPOSITORY
 
 TEXTS = ["the lamp is lit", "the lens turns", "a gull on the roof", "the lamp and the lens"]
 
@@ -182,3 +183,16 @@ async def test_a_judged_set_is_ranked_by_ours_and_by_a_peer_with_the_same_chunks
     assert exact.behind["hybrid"].value == 0
     assert "No module named" in unknown.reason
     assert (found.documents, found.chunks, found.queries) == (4, 4, 1)
+
+
+def test_every_feature_has_a_source_that_is_a_page() -> None:
+    features = json.loads(FEATURES.read_text("utf-8"))
+    for row in features["rows"]:
+        assert OURS in row["cells"]
+        assert set(row["cells"]) <= set(features["peers"]) <= set(TITLES)
+        for name, cell in row["cells"].items():
+            assert cell["answer"] in {"yes", "partly", "no"}
+            if name == OURS:
+                assert (REPOSITORY / "docs" / cell["source"]).is_file()
+            else:
+                assert cell["source"].startswith("https://")
