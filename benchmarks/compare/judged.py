@@ -45,7 +45,7 @@ ORDER BY c.chunk_no
 
 
 @dataclass(frozen=True, slots=True)
-class Chunked:
+class SharedChunks:
     """Documents, texts and vectors of the chunks of a set, in one order."""
 
     documents: list[str]
@@ -66,7 +66,7 @@ async def judged_by_all(
         await quiet(client, judged.name)
         ours = {mode: await _ours(client, judged, mode) for mode in MODES}
     model = await model_of(installation)
-    chunked = await _chunked(installation, judged.name, model)
+    chunked = await _shared_chunks(installation, judged.name, model)
     results = [JudgedFigures(OURS, {mode: mean(found) for mode, found in ours.items()})]
     for name in peers.names:
         try:
@@ -102,7 +102,7 @@ async def _ours(client: AsyncClient, judged: SearchJudgedSet, mode: str) -> list
 async def _theirs(
     name: str,
     judged: SearchJudgedSet,
-    chunked: Chunked,
+    chunked: SharedChunks,
     model: Model,
     folder: Path,
     qdrant: str,
@@ -133,7 +133,9 @@ def _run(judged: SearchJudgedSet, found: Sequence[Sequence[str]]) -> list[ir_mea
     ]
 
 
-async def _chunked(installation: BenchmarkInstallation, container: str, model: Model) -> Chunked:
+async def _shared_chunks(
+    installation: BenchmarkInstallation, container: str, model: Model
+) -> SharedChunks:
     values = {"container_id": container, "space": SPACES[FP32.embedder]}
     async with (
         installation.database() as database,
@@ -145,7 +147,7 @@ async def _chunked(installation: BenchmarkInstallation, container: str, model: M
     return await asyncio.to_thread(_with_vectors, rows, model)
 
 
-def _with_vectors(rows: Sequence[tuple[str, str, bytes | None]], model: Model) -> Chunked:
+def _with_vectors(rows: Sequence[tuple[str, str, bytes | None]], model: Model) -> SharedChunks:
     """A chunk with more than one vector, which ours has for several windows, gets that of its beginning."""
     embedder: QueryModel | None = None
     vectors: list[NDArray[np.float32]] = []
@@ -157,4 +159,4 @@ def _with_vectors(rows: Sequence[tuple[str, str, bytes | None]], model: Model) -
             vectors.append(np.frombuffer(vector, "<f4"))
     matrix = np.stack(vectors).astype(np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    return Chunked([row[0] for row in rows], [row[1] for row in rows], matrix)
+    return SharedChunks([row[0] for row in rows], [row[1] for row in rows], matrix)

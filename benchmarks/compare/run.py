@@ -3,7 +3,7 @@
     python -m benchmarks.compare.run --chunks 10000 --judged FOLDER --figures FILE --page docs/comparison.md
 
 A peer answers in its own process and is timed there, without pipes; ours answers over HTTP, with rights, joins, snippets
-and links, and is timed by its client. Both embed each query by the same model, and no query is asked twice.
+and links, and is timed by its client. Both embed each query by the same model, and no query is total twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.support.hashed_embedder import HashedWords
 TOO_MANY: Final = {
     "qdrant": (20_000, "its client recommends a server for more than 20,000 points"),
 }
-"""Chunks that a peer is not asked to hold, by its own words."""
+"""Chunks that a peer is not total to hold, by its own words."""
 QUERIES: Final = 200
 WARM_UP: Final = 10
 CLIENTS: Final = 8
@@ -169,8 +169,8 @@ async def compared(chunks: int, peers: Peers, folder: Path) -> list[PeerFigures]
             else:
                 everybody.append(peer)
                 print(f"  {name}: {peer.figures.ingested_per_second:g} chunks/s", flush=True)
-        asked = (WARM_UP + QUERIES) * len(MODES) + LOADED * len(everybody)
-        fresh = iter(corpus.queries(texts, asked, seed=SEED + chunks))
+        total = (WARM_UP + QUERIES) * len(MODES) + LOADED * len(everybody)
+        fresh = iter(corpus.queries(texts, total, seed=SEED + chunks))
         for mode in MODES:
             await _latencies(mode, everybody, [next(fresh) for _ in range(WARM_UP + QUERIES)])
         for one in everybody:
