@@ -3,7 +3,7 @@
     python -m benchmarks.compare.run --chunks 10000 --judged FOLDER --figures FILE --page docs/comparison.md
 
 A peer answers in its own process and is timed there, without pipes; ours answers over HTTP, with rights, joins, snippets
-and links, and is timed by its client. Both embed each query by the same model, and no query is total twice.
+and links, and is timed by its client. Both embed each query by the same model, and no query is asked twice.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tests.support.hashed_embedder import HashedWords
 TOO_MANY: Final = {
     "qdrant": (20_000, "its client recommends a server for more than 20,000 points"),
 }
-"""Chunks that a peer is not total to hold, by its own words."""
+"""More chunks than this a peer is not given, by its own words."""
 QUERIES: Final = 200
 WARM_UP: Final = 10
 CLIENTS: Final = 8
