@@ -118,8 +118,8 @@ def test_the_page_marks_a_difference_in_quality_only_beyond_its_interval() -> No
     ]
     entry = {"date": "2026-11-26", "load": [0, 0], "documents": 1400, "chunks": 1500, "queries": 9}
     page = page_of({"speed": {}, "judged": {"cran": entry | {"results": results}}})
-    assert "| cran (1,400, 9) | 0.500 | 0.450 (+ 0.010 to 0.090) |" in page
-    assert "| 0.490 (-0.010 to 0.030) | **0.600 (- -0.120 to -0.080)** |" in page
+    assert "| cran (1,400, 9) | .500 | .450 ↓ | .490 | **.600 ↑** |" in page
+    assert "| cran | `.010 to .090` | `-.010 to .030` | `-.120 to -.080` |" in page
     assert "### Words" not in page
 
 

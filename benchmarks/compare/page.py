@@ -12,27 +12,30 @@ from benchmarks.compare.modes import MODES, OURS, TITLES
 FEATURES: Final = Path(__file__).resolve().parent / "features.json"
 HEAD: Final = """# Comparison with other libraries
 
-Made by `make compare`, on one machine with two cores; the best value of each row is bold, whoever has it.
+Made by `make compare`, on one machine with two cores; the best value of each row is bold, also where it is not ours.
 
 Ours is a server: its times are those of a client over HTTP, with rights, joins on what is visible, snippets and links.
 Libraries answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
 `benchmarks/compare/requirements/`; the adapters in `benchmarks/compare/peers/` show how each is used: bm25s with exact
 vectors in numpy, LanceDB with IVF-PQ and refinement, SQLite with FTS5 and sqlite-vec, Chroma (whose engine in the
-process ranks no words), qdrant-client with its engine in the process, LangChain's ensemble of BM25 and FAISS, and, where
-an address was given, a Qdrant server with its own hybrid search.
+process ranks no words), qdrant-client with its engine in the process, LangChain's ensemble of BM25 and FAISS, and,
+where an address was given, a Qdrant server with its own hybrid search.
 """
 SPEED: Final = """## Speed, memory and disk
 
-All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by the
-same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`).
+All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by
+the same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`).
+
+(1) Of hybrid searches; of vectors, where there is no such mode.
 
 ![Bars of the times](comparison.svg)
 """
 JUDGED: Final = """## Quality
 
 nDCG@10 on judged sets. Ours has chunked and embedded the documents; all others got these chunks and vectors, so what
-differs is the ranking of words, the search for vectors and the fusion. In brackets: ours less theirs, query by query,
-with its 95 % interval by bootstrap; where it does not contain 0 it is marked, + for ours and - for theirs.
+differs is the ranking of words, the search for vectors and the fusion. The second table of each mode is ours less
+theirs, query by query: the 95 % interval by bootstrap. Only where it does not contain 0 there is an arrow in the first
+table: ↓ behind ours, ↑ ahead of it.
 """
 FEATURES_HEAD: Final = """## Features
 
@@ -90,7 +93,7 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
             values = [one["latency"].get(mode, {}).get(key) for one in results]
             yield f"{mode}, {name}, ms", values, False
     for key, what, more in (
-        ("per_second", "searches a second, 8 clients (hybrid; vectors without that mode)", True),
+        ("per_second", "searches a second, 8 clients (1)", True),
         ("ingested_per_second", "chunks taken in a second, vectors given", True),
         ("memory_mb", "memory after the searches, MB", False),
         ("disk_mb", "disk, MB", False),
@@ -128,31 +131,52 @@ def _judged(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             for name in names
             if any(mode in _of(entry, name).get("ndcg", {}) for entry in judged.values())
         ]
-        if not able:
-            continue
-        lines = _heads("set (documents, queries)", [TITLES.get(name, name) for name in able])
-        for name, entry in judged.items():
-            ranked = [_of(entry, one) for one in able]
-            values = [one.get("ndcg", {}).get(mode) for one in ranked]
-            cells = [_quality_cell(one, mode) for one in ranked]
-            about = f"{name} ({entry['documents']:,}, {entry['queries']:,})"
-            lines.append(f"| {about} | " + " | ".join(_marked(cells, values, more=True)) + " |")
-        yield f"### {mode.capitalize()}\n\n" + "\n".join(lines) + "\n"
+        if able:
+            yield f"### {mode.capitalize()}\n\n{_values(judged, able, mode)}"
+            yield _intervals(judged, [name for name in able if name != OURS], mode)
+
+
+def _values(judged: Mapping[str, Mapping[str, Any]], names: Sequence[str], mode: str) -> str:
+    lines = _heads("set (documents, queries)", [TITLES.get(name, name) for name in names])
+    for name, entry in judged.items():
+        ranked = [_of(entry, one) for one in names]
+        values = [one.get("ndcg", {}).get(mode) for one in ranked]
+        cells = [
+            "" if value is None else f"{_short(value)}{_arrow(one, mode)}"
+            for one, value in zip(ranked, values, strict=True)
+        ]
+        about = f"{name} ({entry['documents']:,}, {entry['queries']:,})"
+        lines.append(f"| {about} | " + " | ".join(_marked(cells, values, more=True)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _intervals(judged: Mapping[str, Mapping[str, Any]], names: Sequence[str], mode: str) -> str:
+    lines = _heads("ours less", [TITLES.get(name, name) for name in names])
+    for name, entry in judged.items():
+        found = [_of(entry, one).get("behind", {}).get(mode) for one in names]
+        cells = ["" if one is None else _interval(one) for one in found]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _interval(behind: Mapping[str, float]) -> str:
+    return f"`{_short(behind['low'])} to {_short(behind['high'])}`"
+
+
+def _short(value: float) -> str:
+    """.569"""
+    return f"{value:.3f}".replace("0.", ".", 1)
+
+
+def _arrow(one: Mapping[str, Any], mode: str) -> str:
+    if one["name"] == OURS:
+        return ""
+    behind = one["behind"][mode]
+    return " ↓" if behind["low"] > 0 else " ↑" if behind["high"] < 0 else ""
 
 
 def _of(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return next((one for one in entry["results"] if one["name"] == name), {})
-
-
-def _quality_cell(one: Mapping[str, Any], mode: str) -> str:
-    if mode not in one.get("ndcg", {}):
-        return ""
-    value = f"{one['ndcg'][mode]:.3f}"
-    if one["name"] == OURS:
-        return value
-    behind = one["behind"][mode]
-    sign = "+ " if behind["low"] > 0 else "- " if behind["high"] < 0 else ""
-    return f"{value} ({sign}{behind['low']:.3f} to {behind['high']:.3f})"
 
 
 def _features(features: Mapping[str, Any]) -> str:
@@ -169,4 +193,4 @@ def _feature_cell(cell: Mapping[str, str]) -> str:
     if not cell or not cell.get("source"):
         return "?"
     words = f": {cell['words']}" if cell.get("words") else ""
-    return f"[{cell['answer']}]({cell['source']}){words}"
+    return f"[{cell['answer']}{words}]({cell['source']})"
