@@ -24,7 +24,8 @@ where an address was given, a Qdrant server with its own hybrid search.
 SPEED: Final = """## Speed, memory and disk
 
 All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by
-the same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`).
+the same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`). Compare within a table only:
+the sizes were measured at different times, and machines change their speed.
 
 (1) Of hybrid searches; of vectors, where there is no such mode.
 
