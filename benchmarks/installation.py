@@ -66,9 +66,10 @@ class BenchmarkInstallation:
         out = self._process.stdout
         async with asyncio.timeout(START_SECONDS):
             line = await out.readline() if out else b""
-        if not line:
-            raise RuntimeError(f"latent up ended at its start; see {self.log}")
-        self.url = orjson.loads(line)["url"]
+        answer = orjson.loads(line) if line else {}
+        if "url" not in answer:
+            raise RuntimeError(f"latent up ended at its start: {answer}; see {self.log}")
+        self.url = answer["url"]
 
     async def stop(self) -> None:
         process, self._process = self._process, None

@@ -206,11 +206,11 @@ def paths_of(tree: Path) -> str:
 
 
 def check_out(revision: str, folder: Path) -> Path:
-    """The sources of a revision."""
+    """All files of a revision: its packages also read what lies beside them (``migrations``)."""
     tree = folder / "base-sources"
     tree.mkdir(mode=0o755)
     archive = subprocess.run(
-        ["git", "archive", revision, *SOURCES], cwd=HERE, check=True, capture_output=True
+        ["git", "archive", revision], cwd=HERE, check=True, capture_output=True
     )
     subprocess.run(["tar", "-x"], cwd=tree, check=True, input=archive.stdout)
     return tree

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from hypothesis import given, strategies as st
 
-from benchmarks.regression import BOUND, HERE, SOURCES, Ratio, compared
+from benchmarks.regression import BOUND, HERE, SOURCES, Ratio, check_out, compared
 
 SECONDS = st.lists(st.floats(0.1, 10), min_size=4, max_size=30)
 SEARCH = "mcp-server/src/latent_gateway/api/search.py"
@@ -41,6 +41,13 @@ def test_one_pair_that_was_disturbed_is_no_regression() -> None:
     assert Ratio.of([1.3, 1.28, 3.0, 1.31, 1.29, 1.3, 1.27, 0.9], [1.0] * 8).is_worse
 
 
+@pytest.mark.skipif(not (HERE / ".git").exists(), reason="these sources are no git checkout")
+def test_an_earlier_version_has_all_files_that_it_starts_with(tmp_path: Path) -> None:
+    tree = check_out("HEAD", tmp_path)
+    for folder in (*(f"{one}/src" for one in SOURCES), "migrations"):
+        assert any((tree / folder).iterdir()), folder
+
+
 @pytest.fixture
 def slower(tmp_path: Path) -> Path:
     """These sources, with a loop in each search."""
@@ -48,6 +55,7 @@ def slower(tmp_path: Path) -> Path:
     tree = tmp_path / "slower"
     for one in SOURCES:
         shutil.copytree(HERE / one / "src", tree / one / "src")
+    shutil.copytree(HERE / "migrations", tree / "migrations")
     file = tree / SEARCH
     text = file.read_text("utf-8")
     assert text.count(ENTRY) == 1
