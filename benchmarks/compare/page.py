@@ -12,7 +12,7 @@ from benchmarks.compare.modes import MODES, OURS, TITLES
 FEATURES: Final = Path(__file__).resolve().parent / "features.json"
 HEAD: Final = """# Comparison with other libraries
 
-Made by `make compare`, on one machine with two cores; the best value of each row is bold, also where it is not ours.
+Made by `make compare`, on machines with two cores; the best value of each row is bold, also where it is not ours.
 
 Ours is a server: its times are those of a client over HTTP, with rights, joins on what is visible, snippets and links.
 Libraries answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
@@ -25,7 +25,9 @@ SPEED: Final = """## Speed, memory and disk
 
 All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by
 the same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`). Compare within a table only:
-the sizes were measured at different times, and machines change their speed.
+the sizes were measured at different times, and machines change their speed. Searches a second: each had other queries
+of the same kind. At 100,000, hybrid searches of ours took less time than those by vectors, which are a part of them:
+something else disturbed the latter, and ours is to be measured again there.
 
 (1) Of hybrid searches; of vectors, where there is no such mode.
 
@@ -33,10 +35,17 @@ the sizes were measured at different times, and machines change their speed.
 """
 JUDGED: Final = """## Quality
 
-nDCG@10 on judged sets. Ours has chunked and embedded the documents; all others got these chunks and vectors, so what
-differs is the ranking of words, the search for vectors and the fusion. The second table of each mode is ours less
-theirs, query by query: the 95 % interval by bootstrap. Only where it does not contain 0 there is an arrow in the first
-table: ↓ behind ours, ↑ ahead of it.
+nDCG@10 on judged sets. Ours has chunked and embedded the documents; all others got these chunks and vectors. The second
+table of each mode is ours less theirs, query by query: the 95 % interval by bootstrap. An arrow in the first table
+marks an interval without 0: ↓ behind ours, ↑ ahead of it. Among so many intervals some arrows are there by chance.
+
+What limits this comparison:
+
+- LangChain's BM25 has its default tokenizer, which keeps case and punctuation; its documentation advises one of one's
+  own. The sparse vectors for Qdrant keep stop words and have the default mean length of 256 words instead of that of
+  the collection. Both can rank words better than here, in hybrid searches too.
+- Ours also ranks very short texts lower, indexes titles apart from the text, and has further vectors of long chunks,
+  of which the others got the first. So small differences in searches by vectors are not those of the search itself.
 """
 FEATURES_HEAD: Final = """## Features
 
