@@ -58,10 +58,11 @@ test-servers: setup  ## the end-to-end tests with a gateway and a worker on serv
 		core/tests/blobs/test_blobs_s3.py core/tests/db/test_poolers.py
 
 # CHUNKS="10000 100000", PEERS="bm25s lancedb sqlite chroma", QDRANT=http://…, DATA=folder of judged sets, SETS="cisi lisa".
-# Figures of earlier runs stay until they are measured again. Environments of the others: build/compare (1 GB).
+# A size or set that is measured again is replaced as a whole. With DATA alone only quality is measured. Environments of the
+# others: build/compare (1 GB).
 compare: setup  ## other libraries beside ours, in one run; writes docs/comparison.md
 	$(BIN)/python -m benchmarks.compare.run --figures benchmarks/compare/figures.json --page docs/comparison.md \
-		$(if $(CHUNKS),--chunks $(CHUNKS),) $(if $(PEERS),--peers $(PEERS),) $(if $(QDRANT),--qdrant $(QDRANT),) \
+		$(if $(CHUNKS)$(DATA),--chunks $(CHUNKS),) $(if $(PEERS),--peers $(PEERS),) $(if $(QDRANT),--qdrant $(QDRANT),) \
 		$(if $(DATA),--judged $(DATA),) $(if $(SETS),--sets $(SETS),)
 
 # BASE=revision; processor time of start, ingest and search in turns with it, and an error if one is worse beyond noise.

@@ -155,12 +155,12 @@ async def quality(
         if kept is not None:
             await _save(installation, kept, SPACES[embedder])
         single = {
-            mode: ndcg_by_query(judged, await _search_all(client, judged, mode))
+            mode: ndcg_by_query(judged, await search_all(client, judged, mode))
             for mode in (SearchMode.LEXICAL, SearchMode.SEMANTIC)
         }
         fused = {
             name: ndcg_by_query(
-                judged, await _search_all(client, judged, SearchMode.HYBRID, fusion)
+                judged, await search_all(client, judged, SearchMode.HYBRID, fusion=fusion)
             )
             for name, fusion in _fusions(len(judged.queries), defaults_only=defaults_only)
         }
@@ -171,7 +171,7 @@ async def quality(
         embedder=embedder,
         documents=len(judged.ids),
         queries=len(judged.queries),
-        bm25s=mean(ndcg_by_query(judged, list(_reference(judged)))),
+        bm25s=mean(_ndcg(judged, list(_reference(judged)))),
         lexical=mean(single[SearchMode.LEXICAL]),
         semantic=mean(single[SearchMode.SEMANTIC]),
         hybrid=mean(fused["rrf"]),
@@ -198,28 +198,28 @@ def _fusions(queries: int, *, defaults_only: bool) -> Iterator[tuple[str, Fusion
                 yield name, Fusion(method=method, weights={"vector": weight})
 
 
-async def _search_all(
-    client: AsyncClient, judged: SearchJudgedSet, mode: SearchMode, fusion: Fusion | None = None
-) -> list[ir_measures.ScoredDoc]:
-    """Every query once, a few at a time."""
+async def search_all(
+    client: AsyncClient,
+    judged: SearchJudgedSet,
+    mode: SearchMode,
+    *,
+    fusion: Fusion | None = None,
+    top_k: int = TOP,
+) -> list[list[str]]:
+    """The documents of the hits of every query, in the order of the queries. Each is sent once, a few at a time."""
     free = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(query_id: str, text: str) -> list[ir_measures.ScoredDoc]:
+    async def search(text: str) -> list[str]:
         request = SearchRequest(
-            containers=[judged.name], query=text, top_k=TOP, mode=mode, fusion=fusion
+            containers=[judged.name], query=text, top_k=top_k, mode=mode, fusion=fusion
         )
         async with free:
             answer = await client.search(request)
         if answer.partial:
             raise RuntimeError(f"a search in {judged.name} was partial: {answer.issues}")
-        # By place: hits of the same score stand in the order they were given in.
-        return [
-            ir_measures.ScoredDoc(query_id, str(hit.external_id), float(TOP - place))
-            for place, hit in enumerate(answer.hits)
-        ]
+        return [str(hit.external_id) for hit in answer.hits]
 
-    runs = await asyncio.gather(*(ask(*query) for query in judged.queries.items()))
-    return [found for run in runs for found in run]
+    return await asyncio.gather(*map(search, judged.queries.values()))
 
 
 def _reference(judged: SearchJudgedSet) -> Iterator[ir_measures.ScoredDoc]:
@@ -256,8 +256,18 @@ def _usual_stop_words(languages: Sequence[str]) -> set[str]:
     }
 
 
-def ndcg_by_query(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
-    """Of every judged query, in their order; one without hits has 0."""
+def ndcg_by_query(judged: SearchJudgedSet, found: Sequence[Sequence[str]]) -> list[float]:
+    """nDCG of each query by its documents, the best one first; 0 for a query without hits."""
+    # By place: hits of the same score stand in the order they were given in.
+    run = [
+        ir_measures.ScoredDoc(query, document, float(-place))
+        for query, documents in zip(judged.queries, found, strict=True)
+        for place, document in enumerate(documents)
+    ]
+    return _ndcg(judged, run)
+
+
+def _ndcg(judged: SearchJudgedSet, run: Sequence[ir_measures.ScoredDoc]) -> list[float]:
     found = {
         one.query_id: float(one.value)
         for one in ir_measures.iter_calc([MEASURE], judged.qrels, run)

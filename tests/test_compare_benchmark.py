@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,13 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks.compare.bars import bars_of
-from benchmarks.compare.environment import ENVIRONMENTS, Model, PeerProcess, Peers
+from benchmarks.compare.environment import ENVIRONMENTS, GivenFiles, Model, PeerProcess, Peers
 from benchmarks.compare.figures import FiguresFile, PeerFigures
 from benchmarks.compare.judged import judged_by_all
 from benchmarks.compare.modes import OURS, PEERS, TITLES
 from benchmarks.compare.page import FEATURES, page_of
 from benchmarks.compare.peers.port import best, fused
-from benchmarks.compare.run import OtherLibrary
+from benchmarks.compare.run import OtherLibrary, measure_latencies
 from benchmarks.installation import running
 from benchmarks.quality import SearchJudgedSet, read_set
 from latent_core.domain.errors import Unavailable
@@ -92,16 +93,18 @@ def figures(name: str, **changed: Any) -> dict[str, Any]:
 
 
 def speed_of(*results: Mapping[str, Any]) -> dict[str, Any]:
-    return {"1000": {"date": "2026-11-26", "load": [0.5, 1.0], "results": list(results)}}
+    return {
+        "1000": {"date": "2026-11-26", "cores": 2, "load": [0.5, 1.0], "results": list(results)}
+    }
 
 
-def test_the_page_marks_the_best_of_each_row_whoever_it_is() -> None:
+def test_the_page_marks_the_best_of_each_row_also_where_it_is_not_ours() -> None:
     other = figures("bm25s", latency={"words": {"p50_ms": 2.0, "p95_ms": 12.0}})
     gone = figures("chroma", reason="it cannot be installed: no wheel")
     elsewhere = figures("qdrant_server", memory_mb=None, disk_mb=None)
     speed = speed_of(figures("latent"), other, elsewhere, gone)
     page = page_of({"speed": speed, "judged": {}})
-    assert "| | Latent Containers | bm25s | Qdrant server |".replace("| |", "|  |") in page
+    assert "|  | Latent Containers | bm25s | Qdrant server |" in page
     assert "| words, p50, ms | 8 | **2** | 8 |" in page
     assert "| words, p95, ms | **9.5** | 12 | **9.5** |" in page
     assert "| vectors, p50, ms |  |  |  |" in page
@@ -111,7 +114,7 @@ def test_the_page_marks_the_best_of_each_row_whoever_it_is() -> None:
 
 def test_the_page_marks_a_difference_in_quality_only_beyond_its_interval() -> None:
     results = [
-        {"name": "latent", "ndcg": {"hybrid": 0.5}, "behind": {}, "reason": ""},
+        {"name": "latent", "ndcg": {"hybrid": 0.5}, "difference": {}, "reason": ""},
         judged_figures("bm25s", 0.45, low=0.01, high=0.09),
         judged_figures("lancedb", 0.49, low=-0.01, high=0.03),
         judged_figures("sqlite", 0.6, low=-0.12, high=-0.08),
@@ -125,10 +128,15 @@ def test_the_page_marks_a_difference_in_quality_only_beyond_its_interval() -> No
 
 def judged_figures(name: str, value: float, *, low: float, high: float) -> dict[str, Any]:
     interval = {"value": (low + high) / 2, "low": low, "high": high}
-    return {"name": name, "ndcg": {"hybrid": value}, "behind": {"hybrid": interval}, "reason": ""}
+    return {
+        "name": name,
+        "ndcg": {"hybrid": value},
+        "difference": {"hybrid": interval},
+        "reason": "",
+    }
 
 
-def test_the_drawing_has_a_bar_for_each_who_has_the_mode() -> None:
+def test_the_drawing_has_a_bar_for_each_participant_with_the_mode() -> None:
     hybrid = {"p50_ms": 20.0, "p95_ms": 25.0}
     able = figures("latent", latency={"hybrid": hybrid, "words": hybrid})
     drawn = bars_of(speed_of(able, figures("chroma", latency={})))
@@ -140,10 +148,10 @@ def test_the_drawing_has_a_bar_for_each_who_has_the_mode() -> None:
 def test_a_run_replaces_only_the_figures_it_has_measured_again(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     first = FiguresFile(file)
-    first.keep_speed(1000, [PeerFigures("latent", 1000, per_second=1.0)])
-    first.keep_speed(2000, [PeerFigures("latent", 2000, per_second=2.0)])
+    first.add_speed(1000, [PeerFigures("latent", 1000, per_second=1.0)])
+    first.add_speed(2000, [PeerFigures("latent", 2000, per_second=2.0)])
     second = FiguresFile(file)
-    second.keep_speed(1000, [PeerFigures("latent", 1000, per_second=3.0)])
+    second.add_speed(1000, [PeerFigures("latent", 1000, per_second=3.0)])
     speed = FiguresFile(file).all["speed"]
     assert {size: entry["results"][0]["per_second"] for size, entry in speed.items()} == {
         "1000": 3.0,
@@ -158,9 +166,13 @@ def written_set(folder: Path) -> SearchJudgedSet:
         for number, text in enumerate(TEXTS)
     ]
     (folder / "corpus.jsonl").write_text("\n".join(documents) + "\n", "utf-8")
-    query = json.dumps({"_id": "q1", "text": "a gull on a roof"})
-    (folder / "queries.jsonl").write_text(query + "\n", "utf-8")
-    (folder / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t1\n", "utf-8")
+    queries = [
+        json.dumps({"_id": "q1", "text": "a gull on a roof"}),
+        json.dumps({"_id": "q2", "text": "turning lenses"}),
+    ]
+    (folder / "queries.jsonl").write_text("\n".join(queries) + "\n", "utf-8")
+    qrels = "query-id\tcorpus-id\tscore\nq1\td2\t1\nq2\td1\t1\n"
+    (folder / "qrels.tsv").write_text(qrels, "utf-8")
     return read_set(folder)
 
 
@@ -179,13 +191,39 @@ async def test_a_judged_set_is_ranked_by_ours_and_by_a_peer_with_the_same_chunks
     async with running(made(tmp_path / "latent")) as installation:
         found = await judged_by_all(installation, judged, peers, made(tmp_path / "store"))
     ours, exact, unknown = found.results
-    assert ours.ndcg == exact.ndcg == {"words": 1.0, "vectors": 1.0, "hybrid": 1.0}
-    assert exact.behind["hybrid"].value == 0
+    assert ours.ndcg == {"words": 1.0, "vectors": 1.0, "hybrid": 1.0}
+    # "lenses" is in no text as it is written, and only ours stems words.
+    assert exact.ndcg == {"words": 0.5, "vectors": 1.0, "hybrid": 1.0}
+    assert exact.difference["words"].value == 0.5
+    assert exact.difference["hybrid"].value == 0
     assert "No module named" in unknown.reason
-    assert (found.documents, found.chunks, found.queries) == (4, 4, 1)
+    assert (found.documents, found.chunks, found.queries) == (4, 4, 2)
 
 
-def test_every_feature_has_a_source_that_is_a_page() -> None:
+async def test_a_peer_that_fails_while_it_is_searched_keeps_its_reason_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    given = GivenFiles.write(tmp_path, TEXTS, np.eye(4, dtype=np.float32))
+    participants = []
+    async with AsyncExitStack() as started:
+        for name in ("stays", "fails"):
+            process = await started.enter_async_context(
+                PeerProcess.running("exact", tmp_path / name, Model(tmp_path, tmp_path), "")
+            )
+            await process.ask(op="ingest", texts=str(given.texts), vectors=str(given.vectors))
+            peer = OtherLibrary(process, len(TEXTS))
+            peer.figures.name, peer.modes = name, ["words"]
+            participants.append(peer)
+        await process.stop()
+        await measure_latencies("words", participants, ["lamp"] * 15)
+    stays, fails = (one.figures for one in participants)
+    assert stays.latency["words"].p50_ms > 0
+    assert not stays.reason
+    assert fails.reason
+    assert not fails.latency
+
+
+def test_every_feature_has_an_answer_and_an_address_that_fit_the_table() -> None:
     features = json.loads(FEATURES.read_text("utf-8"))
     for row in features["rows"]:
         assert OURS in row["cells"]
@@ -196,3 +234,4 @@ def test_every_feature_has_a_source_that_is_a_page() -> None:
                 assert (REPOSITORY / "docs" / cell["source"]).is_file()
             else:
                 assert cell["source"].startswith("https://")
+            assert not set("|]") & set(cell["words"])

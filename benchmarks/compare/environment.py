@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from benchmarks.compare.modes import SERVER
 from benchmarks.installation import MEGABYTE, BenchmarkInstallation
@@ -24,6 +27,7 @@ ENVIRONMENTS: Final = ROOT / "build" / "compare"
 INSTALL_SECONDS: Final = 900.0
 ANSWER_SECONDS: Final = 900.0
 """For the slowest request, which is an ingest."""
+STOP_SECONDS: Final = 20.0
 LINE_BYTES: Final = 1 << 22
 SHARED: Final = {SERVER: "qdrant"}
 """Peers that run in the environment of another one."""
@@ -31,7 +35,7 @@ SHARED: Final = {SERVER: "qdrant"}
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Files of the model that everybody embeds by."""
+    """Files of the embedder of all participants."""
 
     onnx: Path
     tokenizer: Path
@@ -39,10 +43,25 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Who is compared. ``qdrant``: the address of a server, or ""."""
+    """The libraries of a comparison. ``qdrant``: the address of a server, or ""."""
 
     names: Sequence[str]
     qdrant: str
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFiles:
+    """What a peer ingests: a line of JSON per text, and an array of their vectors."""
+
+    texts: Path
+    vectors: Path
+
+    @classmethod
+    def write(cls, folder: Path, texts: Sequence[str], vectors: NDArray[np.float32]) -> Self:
+        files = cls(folder / "texts.jsonl", folder / "vectors.npy")
+        files.texts.write_text("".join(json.dumps(text) + "\n" for text in texts), "utf-8")
+        np.save(files.vectors, vectors)
+        return files
 
 
 async def model_of(installation: BenchmarkInstallation) -> Model:
@@ -84,6 +103,11 @@ async def _run(*command: str) -> None:
         raise Unavailable(f"it cannot be installed: {lines[-1]}")
 
 
+def log_of(folder: Path) -> Path:
+    """The log of the peer that stores in ``folder``."""
+    return folder.with_name(f"{folder.name}.log")
+
+
 class PeerProcess:
     """A peer in a process of its own. Asked one request at a time."""
 
@@ -97,7 +121,7 @@ class PeerProcess:
         """``qdrant``: the address of a server, for the peer that needs one."""
         await asyncio.to_thread(folder.mkdir, parents=True)
         python = await interpreter_of(name)
-        with (folder.parent / f"{name}.log").open("wb") as log:
+        with log_of(folder).open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 str(python),
                 *("-m", "benchmarks.compare.peers.server", name),
@@ -116,6 +140,18 @@ class PeerProcess:
             )
         return cls(name, process, folder)
 
+    @classmethod
+    @asynccontextmanager
+    async def running(
+        cls, name: str, folder: Path, model: Model, qdrant: str
+    ) -> AsyncIterator[PeerProcess]:
+        """Started, and stopped when the block ends."""
+        process = await cls.start(name, folder, model, qdrant)
+        try:
+            yield process
+        finally:
+            await process.stop()
+
     async def ask(self, **request: Any) -> dict[str, Any]:
         """``Unavailable`` if the peer fails, ``TimedOut`` if it does not answer."""
         if self._process.stdin is None or self._process.stdout is None:
@@ -127,7 +163,8 @@ class PeerProcess:
         except TimeoutError as exc:
             raise TimedOut(f"no answer within {ANSWER_SECONDS:g} s") from exc
         if not line:
-            raise Unavailable("the process ended; its log is beside its folder")
+            tail = await asyncio.to_thread(self._last_line)
+            raise Unavailable(f"the process ended: {tail}")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise Unavailable(answer["error"])
@@ -140,7 +177,19 @@ class PeerProcess:
         total: int = sum(one.memory_full_info().pss for one in tree)
         return round(total / MEGABYTE, 1)
 
+    def _last_line(self) -> str:
+        lines = log_of(self.folder).read_text("utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no reason was given"
+
     async def stop(self) -> None:
-        if self._process.returncode is None:
+        """End its input, so that it can tidy up; kill it if it does not end."""
+        if self._process.returncode is not None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._process.wait()
+        except TimeoutError:
             self._process.kill()
             await self._process.wait()

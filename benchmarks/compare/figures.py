@@ -1,11 +1,11 @@
-"""Figures of a comparison, kept in one file: a run replaces those it has measured again."""
+"""Figures of a comparison, kept in one file: a run replaces the sizes and sets that it has measured."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,14 @@ class JudgedFigures:
 
     name: str
     ndcg: dict[str, float] = field(default_factory=dict)
-    behind: dict[str, Interval] = field(default_factory=dict)
+    difference: dict[str, Interval] = field(default_factory=dict)
     """Ours less this one, query by query."""
     reason: str = ""
 
 
 @dataclass
 class JudgedSet:
-    """A set as ours has chunked it, and what everybody found in it."""
+    """A set as ours has chunked it, with the figures of all participants."""
 
     name: str
     documents: int
@@ -53,7 +53,8 @@ class JudgedSet:
 
 
 class FiguresFile:
-    """``speed``: one entry per number of chunks; ``judged``: one per set. Each has its date and load."""
+    """``speed``: one entry per number of chunks; ``judged``: one per set. Each has its date, cores and load, and may have
+    remarks written by hand."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -62,26 +63,29 @@ class FiguresFile:
         if file.exists():
             self.all |= json.loads(file.read_text("utf-8"))
 
-    def keep_speed(self, chunks: int, results: list[PeerFigures]) -> None:
-        self._keep("speed", str(chunks), {"results": [asdict(one) for one in results]})
+    def add_speed(self, chunks: int, results: Sequence[PeerFigures]) -> None:
+        self._add("speed", str(chunks), {"results": [asdict(one) for one in results]})
 
-    def keep_judged(self, found: JudgedSet) -> None:
+    def add_judged(self, judged: JudgedSet) -> None:
         rows = [
             {
                 "name": one.name,
                 "ndcg": one.ndcg,
-                "behind": {mode: value.model_dump() for mode, value in one.behind.items()},
+                "difference": {mode: value.model_dump() for mode, value in one.difference.items()},
                 "reason": one.reason,
             }
-            for one in found.results
+            for one in judged.results
         ]
-        about = {"documents": found.documents, "chunks": found.chunks, "queries": found.queries}
-        self._keep("judged", found.name, about | {"results": rows})
+        about = {"documents": judged.documents, "chunks": judged.chunks, "queries": judged.queries}
+        self._add("judged", judged.name, about | {"results": rows})
 
-    def _keep(self, part: str, key: str, entry: Mapping[str, Any]) -> None:
+    def _add(self, part: str, key: str, entry: Mapping[str, Any]) -> None:
         now = round(os.getloadavg()[0], 1)
         date = time.strftime("%Y-%m-%d")
-        self.all[part][key] = {"date": date, "load": [self._load, now], **entry}
+        about = {"date": date, "cores": os.cpu_count(), "load": [self._load, now]}
+        self.all[part][key] = {**about, **entry}
         self._load = now
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(json.dumps(self.all, indent=1) + "\n", "utf-8")
+        draft = self._file.with_name(f"draft-{self._file.name}")
+        draft.write_text(json.dumps(self.all, indent=1) + "\n", "utf-8")
+        draft.replace(self._file)

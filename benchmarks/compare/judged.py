@@ -1,34 +1,29 @@
 """Quality beside other libraries: judged sets, chunked and embedded by ours, given to each as texts and vectors.
 
-Every participant ranks the same chunks by the same vectors, so what differs is its ranking of words, its search for
-vectors, and its fusion. A document's rank is that of its best chunk.
+A document's rank is that of its best chunk. Ours has further vectors of long chunks, of which others get the first.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import ir_measures
 import numpy as np
 from numpy.typing import NDArray
 from psycopg.rows import tuple_row
 
-from benchmarks.compare.environment import Model, PeerProcess, Peers, model_of
+from benchmarks.compare.environment import GivenFiles, Model, PeerProcess, Peers, model_of
 from benchmarks.compare.figures import JudgedFigures, JudgedSet
-from benchmarks.compare.modes import MODES, OUR_MODES, OURS
+from benchmarks.compare.modes import OUR_MODES, OURS
 from benchmarks.compare.peers.query_model import QueryModel
 from benchmarks.installation import BenchmarkInstallation, add, create, ended, quiet
-from benchmarks.quality import AT_ONCE, SPACES, TOP, SearchJudgedSet, mean, ndcg_by_query
-from latent_client import AsyncClient
+from benchmarks.quality import SPACES, TOP, SearchJudgedSet, mean, ndcg_by_query, search_all
 from latent_core.domain.errors import LatentError
 from latent_core.eval.reporting import paired_interval
 from latent_core.models.embedding.minilm import FP32
-from latent_core.wire.search import SearchRequest
 
 CHUNKS_PER_QUERY: Final = 50
 """Enough to hold ten documents."""
@@ -64,73 +59,46 @@ async def judged_by_all(
         await create(client, judged.name)
         await ended(client, [await add(client, judged.name, judged.corpus)])
         await quiet(client, judged.name)
-        ours = {mode: await _ours(client, judged, mode) for mode in MODES}
+        ours: dict[str, list[float]] = {}
+        for mode, our_mode in OUR_MODES.items():
+            found = await search_all(client, judged, our_mode, top_k=CHUNKS_PER_QUERY)
+            ours[mode] = ndcg_by_query(judged, _first_documents(found))
     model = await model_of(installation)
-    chunked = await _shared_chunks(installation, judged.name, model)
-    results = [JudgedFigures(OURS, {mode: mean(found) for mode, found in ours.items()})]
+    chunks = await _shared_chunks(installation, judged.name, model)
+    given = await asyncio.to_thread(GivenFiles.write, folder, chunks.texts, chunks.vectors)
+    results = [JudgedFigures(OURS, {mode: mean(values) for mode, values in ours.items()})]
     for name in peers.names:
         try:
-            theirs = await _theirs(name, judged, chunked, model, folder, peers.qdrant)
+            async with PeerProcess.running(name, folder / name, model, peers.qdrant) as process:
+                theirs = await _by_mode(process, judged, given, chunks.documents)
         except LatentError as error:
             results.append(JudgedFigures(name, reason=error.message))
+            print(f"  {judged.name}, {name}: {error.message}", flush=True)
             continue
-        behind = {mode: paired_interval(ours[mode], found) for mode, found in theirs.items()}
-        ndcg = {mode: mean(found) for mode, found in theirs.items()}
-        results.append(JudgedFigures(name, ndcg, behind))
+        difference = {mode: paired_interval(ours[mode], values) for mode, values in theirs.items()}
+        ndcg = {mode: mean(values) for mode, values in theirs.items()}
+        results.append(JudgedFigures(name, ndcg, difference))
         print(f"  {judged.name}, {name}: {ndcg}", flush=True)
-    return JudgedSet(judged.name, len(judged.ids), len(chunked.texts), len(judged.queries), results)
+    return JudgedSet(judged.name, len(judged.ids), len(chunks.texts), len(judged.queries), results)
 
 
-async def _ours(client: AsyncClient, judged: SearchJudgedSet, mode: str) -> list[float]:
-    """nDCG of each query."""
-    free = asyncio.Semaphore(AT_ONCE)
-
-    async def ask(text: str) -> list[str]:
-        request = SearchRequest(
-            containers=[judged.name], query=text, top_k=CHUNKS_PER_QUERY, mode=OUR_MODES[mode]
-        )
-        async with free:
-            answer = await client.search(request)
-        if answer.partial:
-            raise RuntimeError(f"a search in {judged.name} was partial: {answer.issues}")
-        return [str(hit.external_id) for hit in answer.hits]
-
-    found = await asyncio.gather(*map(ask, judged.queries.values()))
-    return ndcg_by_query(judged, _run(judged, found))
-
-
-async def _theirs(
-    name: str,
-    judged: SearchJudgedSet,
-    chunked: SharedChunks,
-    model: Model,
-    folder: Path,
-    qdrant: str,
+async def _by_mode(
+    process: PeerProcess, judged: SearchJudgedSet, given: GivenFiles, documents: Sequence[str]
 ) -> dict[str, list[float]]:
-    lines, rows = folder / f"{judged.name}.jsonl", folder / f"{judged.name}.npy"
-    lines.write_text("".join(json.dumps(text) + "\n" for text in chunked.texts), "utf-8")
-    np.save(rows, chunked.vectors)
-    process = await PeerProcess.start(name, folder / f"{name}-{judged.name}", model, qdrant)
-    try:
-        await process.ask(op="ingest", texts=str(lines), vectors=str(rows))
-        of_mode: dict[str, list[float]] = {}
-        for mode in (await process.ask(op="modes"))["modes"]:
-            queries = list(judged.queries.values())
-            answer = await process.ask(op="rank", mode=mode, queries=queries, k=CHUNKS_PER_QUERY)
-            found = [[chunked.documents[one] for one in hits] for hits in answer["hits"]]
-            of_mode[mode] = ndcg_by_query(judged, _run(judged, found))
-    finally:
-        await process.stop()
-    return of_mode
+    """nDCG of each query, for every mode that the peer has."""
+    await process.ask(op="ingest", texts=str(given.texts), vectors=str(given.vectors))
+    by_mode: dict[str, list[float]] = {}
+    queries = list(judged.queries.values())
+    for mode in (await process.ask(op="modes"))["modes"]:
+        answer = await process.ask(op="rank", mode=mode, queries=queries, k=CHUNKS_PER_QUERY)
+        found = [[documents[position] for position in hits] for hits in answer["hits"]]
+        by_mode[mode] = ndcg_by_query(judged, _first_documents(found))
+    return by_mode
 
 
-def _run(judged: SearchJudgedSet, found: Sequence[Sequence[str]]) -> list[ir_measures.ScoredDoc]:
-    """The first ten documents of each query."""
-    return [
-        ir_measures.ScoredDoc(query, document, float(TOP - place))
-        for query, documents in zip(judged.queries, found, strict=True)
-        for place, document in enumerate(list(dict.fromkeys(documents))[:TOP])
-    ]
+def _first_documents(found: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The first ten different documents of each query."""
+    return [list(dict.fromkeys(documents))[:TOP] for documents in found]
 
 
 async def _shared_chunks(

@@ -27,3 +27,8 @@ TITLES: Final = {
     "langchain": "LangChain",
     "txtai": "txtai",
 }
+
+
+def title(name: str) -> str:
+    """A participant's name as its project writes it."""
+    return TITLES.get(name, name)

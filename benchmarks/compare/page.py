@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Final
 
-from benchmarks.compare.modes import MODES, OURS, TITLES
+from benchmarks.compare.modes import MODES, OURS, TITLES, title
 
 FEATURES: Final = Path(__file__).resolve().parent / "features.json"
+WIDTH: Final = 118
 HEAD: Final = """# Comparison with other libraries
 
-Made by `make compare`, on machines with two cores; the best value of each row is bold, also where it is not ours.
+Made by `make compare`. The best value of each row is bold, also where it is not ours.
 
 Ours is a server: its times are those of a client over HTTP, with rights, joins on what is visible, snippets and links.
 Libraries answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
@@ -25,11 +27,7 @@ SPEED: Final = """## Speed, memory and disk
 
 All got the same texts, the same vectors of 384 dimensions and the same queries, in turns, and embedded each query by
 the same model; no query was asked twice. The texts are synthetic (`benchmarks/README.md`). Compare within a table only:
-the sizes were measured at different times, and machines change their speed. Searches a second: each had other queries
-of the same kind. At 100,000, hybrid searches of ours took less time than those by vectors, which are a part of them:
-something else disturbed the latter, and ours is to be measured again there.
-
-(1) Of hybrid searches; of vectors, where there is no such mode.
+the sizes were measured at different times, and machines change their speed.
 
 ![Bars of the times](comparison.svg)
 """
@@ -57,13 +55,20 @@ Row = tuple[str, list[float | None], bool]
 
 def page_of(figures: Mapping[str, Mapping[str, Any]]) -> str:
     """Markdown: a table for each size, one for each mode of the judged sets, and one of features."""
+    measured = {
+        one["name"]
+        for part in figures.values()
+        for entry in part.values()
+        for one in entry["results"]
+    }
     parts = [HEAD]
+    if missing := [title(name) for name in TITLES if name not in measured]:
+        parts.append(f"Without figures so far: {', '.join(missing)}.\n")
     if figures["speed"]:
         parts += [SPEED, *_speed(figures["speed"])]
     if figures["judged"]:
         parts += [JUDGED, *_judged(figures["judged"])]
-    if FEATURES.exists():
-        parts += [FEATURES_HEAD, _features(json.loads(FEATURES.read_text("utf-8")))]
+    parts += [FEATURES_HEAD, _features(json.loads(FEATURES.read_text("utf-8")))]
     return "\n".join(parts)
 
 
@@ -71,28 +76,29 @@ def _speed(speed: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for chunks in sorted(speed, key=int):
         entry = speed[chunks]
         before, after = entry["load"]
-        yield f"### {int(chunks):,} chunks\n\n{entry['date']}, load {before} before and {after} after.\n"
+        about = f"{entry['date']}, {entry['cores']} cores, load {before} before and {after} after."
+        yield f"### {int(chunks):,} chunks\n\n{about}\n"
         yield _table([one for one in entry["results"] if not one["reason"]])
+        yield from (
+            fill(remark, WIDTH, initial_indent="- ", subsequent_indent="  ") + "\n"
+            for remark in entry.get("remarks", ())
+        )
         yield from _missing(entry["results"])
 
 
 def _missing(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for one in results:
         if one["reason"]:
-            yield f"- {_title(one)}: not measured, since {one['reason']}\n"
-
-
-def _title(one: Mapping[str, Any]) -> str:
-    name: str = one["name"]
-    return TITLES.get(name, name)
+            yield f"- {title(one['name'])}: not measured, since {one['reason']}\n"
 
 
 def _heads(first: str, names: Sequence[str]) -> list[str]:
-    return [f"| {first} | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    titles = " | ".join(map(title, names))
+    return [f"| {first} | {titles} |", "|---|" + "---|" * len(names)]
 
 
 def _table(results: Sequence[Mapping[str, Any]]) -> str:
-    lines = _heads("", [_title(one) for one in results])
+    lines = _heads("", [one["name"] for one in results])
     lines += [_line(row) for row in _rows(results)]
     return "\n".join(lines) + "\n"
 
@@ -102,13 +108,19 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
         for key, name in (("p50_ms", "p50"), ("p95_ms", "p95")):
             values = [one["latency"].get(mode, {}).get(key) for one in results]
             yield f"{mode}, {name}, ms", values, False
+    for mode in ("hybrid", "vectors"):
+        values = [one["per_second"] if _loaded_by(one) == mode else None for one in results]
+        yield f"{mode}, searches per second, 8 clients", values, True
     for key, what, more in (
-        ("per_second", "searches a second, 8 clients (1)", True),
-        ("ingested_per_second", "chunks taken in a second, vectors given", True),
+        ("ingested_per_second", "chunks ingested per second, vectors given", True),
         ("memory_mb", "memory after the searches, MB", False),
         ("disk_mb", "disk, MB", False),
     ):
         yield what, [one[key] for one in results], more
+
+
+def _loaded_by(one: Mapping[str, Any]) -> str:
+    return "hybrid" if "hybrid" in one["latency"] else "vectors"
 
 
 def _line(row: Row) -> str:
@@ -144,13 +156,15 @@ def _judged(judged: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if able:
             yield f"### {mode.capitalize()}\n\n{_values(judged, able, mode)}"
             yield _intervals(judged, [name for name in able if name != OURS], mode)
+    for name, entry in judged.items():
+        yield from (line.replace("- ", f"- {name}, ", 1) for line in _missing(entry["results"]))
 
 
 def _values(judged: Mapping[str, Mapping[str, Any]], names: Sequence[str], mode: str) -> str:
-    lines = _heads("set (documents, queries)", [TITLES.get(name, name) for name in names])
+    lines = _heads("set (documents, queries)", names)
     for name, entry in judged.items():
         ranked = [_of(entry, one) for one in names]
-        values = [one.get("ndcg", {}).get(mode) for one in ranked]
+        values = [_rounded(one.get("ndcg", {}).get(mode)) for one in ranked]
         cells = [
             "" if value is None else f"{_short(value)}{_arrow(one, mode)}"
             for one, value in zip(ranked, values, strict=True)
@@ -161,28 +175,39 @@ def _values(judged: Mapping[str, Mapping[str, Any]], names: Sequence[str], mode:
 
 
 def _intervals(judged: Mapping[str, Mapping[str, Any]], names: Sequence[str], mode: str) -> str:
-    lines = _heads("ours less", [TITLES.get(name, name) for name in names])
+    lines = _heads("ours less", names)
     for name, entry in judged.items():
-        found = [_of(entry, one).get("behind", {}).get(mode) for one in names]
+        found = [_of(entry, one).get("difference", {}).get(mode) for one in names]
         cells = ["" if one is None else _interval(one) for one in found]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _interval(behind: Mapping[str, float]) -> str:
-    return f"`{_short(behind['low'])} to {_short(behind['high'])}`"
+def _interval(difference: Mapping[str, float]) -> str:
+    return f"`{_short(difference['low'])} to {_short(difference['high'])}`"
+
+
+def _rounded(value: float | None) -> float | None:
+    """As it is shown: bold and arrows must not depend on digits that are not shown."""
+    return None if value is None else round(value, 3) + 0.0
 
 
 def _short(value: float) -> str:
     """.569"""
-    return f"{value:.3f}".replace("0.", ".", 1)
+    return f"{round(value, 3) + 0.0:.3f}".replace("0.", ".", 1)
 
 
 def _arrow(one: Mapping[str, Any], mode: str) -> str:
     if one["name"] == OURS:
         return ""
-    behind = one["behind"][mode]
-    return " ↓" if behind["low"] > 0 else " ↑" if behind["high"] < 0 else ""
+    difference = one["difference"][mode]
+    return (
+        " ↓"
+        if round(difference["low"], 3) > 0
+        else " ↑"
+        if round(difference["high"], 3) < 0
+        else ""
+    )
 
 
 def _of(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -192,7 +217,7 @@ def _of(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _features(features: Mapping[str, Any]) -> str:
     """``features``: {"peers": [names], "rows": [{"feature", "cells": {peer: {"answer", "words", "source"}}}]}"""
     peers: list[str] = features["peers"]
-    lines = _heads("", [TITLES.get(peer, peer) for peer in peers])
+    lines = _heads("", peers)
     for row in features["rows"]:
         cells = [_feature_cell(row["cells"].get(peer, {})) for peer in peers]
         lines.append(f"| {row['feature']} | " + " | ".join(cells) + " |")

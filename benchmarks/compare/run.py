@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -23,13 +22,13 @@ import numpy as np
 from benchmarks import corpus, memory
 from benchmarks.archives import write_archive
 from benchmarks.compare.bars import bars_of
-from benchmarks.compare.environment import PeerProcess, Peers, model_of
+from benchmarks.compare.environment import GivenFiles, Model, PeerProcess, Peers, model_of
 from benchmarks.compare.figures import FiguresFile, PeerFigures
 from benchmarks.compare.judged import judged_by_all
 from benchmarks.compare.modes import MODES, OUR_MODES, OURS, PEERS, SERVER
 from benchmarks.compare.page import page_of
 from benchmarks.installation import BenchmarkInstallation, ended, quiet, running
-from benchmarks.quality import SETS, read_set
+from benchmarks.quality import SETS, SearchJudgedSet, read_set
 from benchmarks.search import (
     NO_SIMILARITY,
     TOP_K,
@@ -48,7 +47,9 @@ from tests.support.hashed_embedder import HashedWords
 TOO_MANY: Final = {
     "qdrant": (20_000, "its client recommends a server for more than 20,000 points"),
 }
-"""More chunks than this a peer is not given, by its own words."""
+"""Most chunks that a peer is measured with, and the reason in its own documentation."""
+ENGLISH: Final = [name for name in SETS if name not in ("xquad/de", "xquad/es")]
+"""Stemmers and stop words of the peers are English."""
 QUERIES: Final = 200
 WARM_UP: Final = 10
 CLIENTS: Final = 8
@@ -65,10 +66,17 @@ class OtherLibrary:
         self._process = process
         self.modes: Sequence[str] = ()
 
-    async def ingest(self, chunks: int, rows: Path, lines: Path) -> None:
-        answer = await self._process.ask(op="ingest", texts=str(lines), vectors=str(rows))
+    async def ingest(self, chunks: int, given: GivenFiles) -> None:
+        """After an error its process is stopped: it must not disturb the others."""
+        try:
+            answer = await self._process.ask(
+                op="ingest", texts=str(given.texts), vectors=str(given.vectors)
+            )
+            self.modes = (await self._process.ask(op="modes"))["modes"]
+        except LatentError:
+            await self._process.stop()
+            raise
         self.figures.ingested_per_second = round(chunks / answer["seconds"], 1)
-        self.modes = (await self._process.ask(op="modes"))["modes"]
 
     async def search(self, mode: str, query: str) -> float:
         answer = await self._process.ask(op="search", mode=mode, query=query, k=TOP_K)
@@ -141,41 +149,49 @@ class OurInstallation:
 
 
 async def compared(chunks: int, peers: Peers, folder: Path) -> list[PeerFigures]:
-    """Every participant, ours first; one that fails has its reason."""
+    """The figures of all participants, ours first; of one that fails only the reason."""
     texts = texts_of(chunks)
-    lines, rows = folder / "texts.jsonl", folder / "vectors.npy"
-    lines.write_text("".join(json.dumps(text) + "\n" for text in texts), "utf-8")
-    np.save(rows, np.asarray(HashedWords(DIMS).vectors(texts), np.float32))
+    vectors = np.asarray(HashedWords(DIMS).vectors(texts), np.float32)
+    given = await asyncio.to_thread(GivenFiles.write, folder, texts, vectors)
     async with AsyncExitStack() as started:
         installation = await started.enter_async_context(_ours_below(folder))
         ours = OurInstallation(installation, chunks)
         await ours.ingest(texts)
         print(f"  {OURS}: {ours.figures.ingested_per_second:g} chunks/s", flush=True)
         model = await model_of(installation)
-        everybody: list[OurInstallation | OtherLibrary] = [ours]
+        participants: list[OurInstallation | OtherLibrary] = [ours]
         failed: list[PeerFigures] = []
         for name in peers.names:
-            limit, why = TOO_MANY.get(name, (chunks, ""))
             try:
-                if chunks > limit:
-                    raise LatentError(why)
-                process = await PeerProcess.start(name, folder / name, model, peers.qdrant)
+                process = await _started(name, chunks, peers, folder, model)
                 started.push_async_callback(process.stop)
                 peer = OtherLibrary(process, chunks)
-                await peer.ingest(chunks, rows, lines)
+                await peer.ingest(chunks, given)
             except LatentError as error:
                 failed.append(PeerFigures(name, chunks, reason=error.message))
                 print(f"  {name}: {error.message}", flush=True)
             else:
-                everybody.append(peer)
+                participants.append(peer)
                 print(f"  {name}: {peer.figures.ingested_per_second:g} chunks/s", flush=True)
-        total = (WARM_UP + QUERIES) * len(MODES) + LOADED * len(everybody)
+        total = (WARM_UP + QUERIES) * len(MODES) + LOADED
         fresh = iter(corpus.queries(texts, total, seed=SEED + chunks))
         for mode in MODES:
-            await _latencies(mode, everybody, [next(fresh) for _ in range(WARM_UP + QUERIES)])
-        for one in everybody:
-            await one.finish([next(fresh) for _ in range(LOADED)])
-        return [*(one.figures for one in everybody), *failed]
+            await measure_latencies(
+                mode, participants, [next(fresh) for _ in range(WARM_UP + QUERIES)]
+            )
+        loaded = list(fresh)
+        for one in participants:
+            if not one.figures.reason:
+                with _reason_kept(one.figures):
+                    await one.finish(loaded)
+        return [*(one.figures for one in participants), *failed]
+
+
+async def _started(name: str, chunks: int, peers: Peers, folder: Path, model: Model) -> PeerProcess:
+    limit, reason = TOO_MANY.get(name, (chunks, ""))
+    if chunks > limit:
+        raise LatentError(reason)
+    return await PeerProcess.start(name, folder / name, model, peers.qdrant)
 
 
 def _ours_below(folder: Path) -> AbstractAsyncContextManager[BenchmarkInstallation]:
@@ -183,21 +199,35 @@ def _ours_below(folder: Path) -> AbstractAsyncContextManager[BenchmarkInstallati
     return running(folder / OURS)
 
 
-async def _latencies(
-    mode: str, everybody: Sequence[OurInstallation | OtherLibrary], queries: Sequence[str]
+async def measure_latencies(
+    mode: str, participants: Sequence[OurInstallation | OtherLibrary], queries: Sequence[str]
 ) -> None:
     """Each query to all who have the mode, in changing order."""
-    able = [one for one in everybody if mode in one.modes]
+    able = [one for one in participants if mode in one.modes and not one.figures.reason]
     times: dict[str, list[float]] = {one.figures.name: [] for one in able}
     for number, query in enumerate(queries):
         at = number % len(able)
         for one in (*able[at:], *able[:at]):
-            milliseconds = await one.search(mode, query)
-            if number >= WARM_UP:
-                times[one.figures.name].append(milliseconds)
+            if one.figures.reason:
+                continue
+            with _reason_kept(one.figures):
+                milliseconds = await one.search(mode, query)
+                if number >= WARM_UP:
+                    times[one.figures.name].append(milliseconds)
     for one in able:
-        one.figures.latency[mode] = Spread.of(times[one.figures.name])
+        if not one.figures.reason:
+            one.figures.latency[mode] = Spread.of(times[one.figures.name])
     print(f"  {mode}: {len(queries)} queries", flush=True)
+
+
+@contextmanager
+def _reason_kept(figures: PeerFigures) -> Iterator[None]:
+    """An error in the block is the reason why the rest of the figures is missing; the others go on."""
+    try:
+        yield
+    except LatentError as error:
+        figures.reason = error.message
+        print(f"  {figures.name}: {error.message}", flush=True)
 
 
 def _blocks(folder: Path) -> float:
@@ -213,35 +243,37 @@ def _folder() -> Iterator[Path]:
         yield folder
 
 
-async def _judged(names: Sequence[str], data: Path, peers: Peers, figures: FiguresFile) -> None:
+async def _judged(sets: Sequence[SearchJudgedSet], peers: Peers, figures: FiguresFile) -> None:
     """One installation for all sets."""
     with _folder() as folder:
         async with _ours_below(folder) as installation:
-            for name in names:
-                judged = read_set(data / name)
-                store = folder / name.replace("/", "-")
+            for judged in sets:
+                store = folder / judged.name
                 store.mkdir()
-                figures.keep_judged(await judged_by_all(installation, judged, peers, store))
+                figures.add_judged(await judged_by_all(installation, judged, peers, store))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Ours beside other libraries")
     parser.add_argument("--chunks", type=int, nargs="*", default=[10_000])
     parser.add_argument("--judged", type=Path, help="a folder of judged sets, to compare quality")
-    parser.add_argument("--sets", nargs="+", default=list(SETS), help="those in it to compare by")
+    parser.add_argument("--sets", nargs="+", default=ENGLISH, help="those in it to compare by")
     parser.add_argument("--peers", nargs="+", default=list(PEERS))
     parser.add_argument("--qdrant", default="", help="the address of a Qdrant server")
     parser.add_argument("--figures", type=Path, required=True, help="keep the figures in this file")
-    parser.add_argument("--page", type=Path, help="write the page to this file, and its drawings")
+    parser.add_argument(
+        "--page", type=Path, help="write the page to this file, and its drawing beside it"
+    )
     options = parser.parse_args()
     peers = Peers([*options.peers, *([SERVER] if options.qdrant else [])], options.qdrant)
     figures = FiguresFile(options.figures)
+    sets = [read_set(options.judged / name) for name in options.sets] if options.judged else []
     for chunks in options.chunks:
         print(f"{chunks:,} chunks", flush=True)
         with _folder() as folder:
-            figures.keep_speed(chunks, asyncio.run(compared(chunks, peers, folder)))
-    if options.judged:
-        asyncio.run(_judged(options.sets, options.judged, peers, figures))
+            figures.add_speed(chunks, asyncio.run(compared(chunks, peers, folder)))
+    if sets:
+        asyncio.run(_judged(sets, peers, figures))
     if options.page:
         options.page.write_text(page_of(figures.all), "utf-8")
         options.page.with_suffix(".svg").write_text(bars_of(figures.all["speed"]), "utf-8")

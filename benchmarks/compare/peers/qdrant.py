@@ -22,7 +22,7 @@ DEPTH = 100
 BATCH = 500
 INDEX_SECONDS = 600.0
 K1, B, AVERAGE_WORDS = 1.2, 0.75, 256.0
-"""As `Qdrant/bm25` has them."""
+"""The defaults of `Qdrant/bm25`."""
 
 
 class QdrantPeer:
@@ -57,7 +57,6 @@ class QdrantPeer:
                     for number in range(start, min(start + BATCH, len(texts)))
                 ],
             )
-
         self._until_indexed()
 
     def _until_indexed(self) -> None:

@@ -1,10 +1,8 @@
-"""A Qdrant server, by the address in ``QDRANT_URL``: the same as in the process, once its indexes are built.
-
-Texts stay on the server and come with the hits, as a client would ask for them.
-"""
+"""A Qdrant server, by the address in ``QDRANT_URL``. Its collection is deleted at the end."""
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 from pathlib import Path
@@ -15,13 +13,14 @@ REQUEST_SECONDS = 60
 
 
 class QdrantServerPeer(QdrantPeer):
-    """The collection of an earlier run is deleted."""
+    """One that an earlier run left is deleted first."""
 
     def __init__(self, folder: Path) -> None:
         library = importlib.import_module("qdrant_client")
         address = os.environ["QDRANT_URL"]  # noqa: TID251 - the parent process gives it
         client = library.QdrantClient(url=address, timeout=REQUEST_SECONDS)
         client.delete_collection(TEXTS)
+        atexit.register(client.delete_collection, TEXTS)
         super().__init__(folder, client)
 
 

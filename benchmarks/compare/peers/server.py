@@ -98,6 +98,7 @@ class PeerServer:
 
 def main(arguments: Sequence[str]) -> None:
     name, folder, model, tokenizer = arguments
+    answers, sys.stdout = sys.stdout, sys.stderr  # a library may print
     server: PeerServer | None = None
     for line in sys.stdin:
         try:
@@ -109,8 +110,8 @@ def main(arguments: Sequence[str]) -> None:
             answer = server.answer(json.loads(line))
         except Exception as exc:  # noqa: BLE001 - the other side reports it and goes on with other peers
             answer = {"error": f"{type(exc).__name__}: {exc}"[:500]}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
 
 
 if __name__ == "__main__":

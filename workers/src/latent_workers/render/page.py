@@ -21,7 +21,7 @@ class RenderOptions(BaseModel):
     dpi: int = Field(default=150, ge=36, le=600)
     image_format: ImageFormat = "webp"
     quality: int = Field(default=80, ge=1, le=100)
-    """Of WebP; PNG is lossless."""
+    """Of WebP; PNG and pages drawn from text are lossless."""
     max_pages: int = Field(default=1000, ge=1)
     max_edge: int = Field(default=2048, ge=1)
     """Pixels of the longest edge, of images only."""
