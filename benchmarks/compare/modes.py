@@ -14,6 +14,8 @@ OUR_MODES: Final = {
     "hybrid": SearchMode.HYBRID,
 }
 PEERS: Final = ("bm25s", "lancedb", "sqlite", "chroma", "qdrant", "langchain")
+LARGE: Final = "txtai"
+"""Measured only where it is named: it needs PyTorch, which is 6 GB with what that needs."""
 SERVER: Final = "qdrant_server"
 """Measured only where its address is given."""
 TITLES: Final = {
@@ -25,7 +27,7 @@ TITLES: Final = {
     "qdrant": "qdrant-client",
     SERVER: "Qdrant server",
     "langchain": "LangChain",
-    "txtai": "txtai",
+    LARGE: "txtai",
 }
 
 

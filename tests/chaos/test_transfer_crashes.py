@@ -42,6 +42,8 @@ POINTS: Final = (
     "import.after_vectors",
     "import.before_commit",
     "import.after_commit",
+    "import.before_postings",
+    "import.after_postings",
     "import.before_finish",
     "import.after_finish",
 )

@@ -11,6 +11,8 @@ from benchmarks.compare.peers.port import Rows, Vector
 
 REFINED = 10
 """Times as many candidates are scored again by exact vectors (its documentation: refine_factor)."""
+DEPTH = 100
+"""Hits of each kind that are fused: its limit is also that of both searches, whose default is the few that are shown."""
 INDEXED_FROM = 5000
 """Its documentation advises no vector index for small tables."""
 
@@ -49,7 +51,8 @@ class LanceDbPeer:
     def hybrid(self, query: str, vector: Vector, k: int) -> list[int]:
         found = self._table.search(query_type="hybrid").vector(vector).text(query)
         found = found.distance_type("cosine").refine_factor(REFINED)
-        return _numbers(found.rerank(self._rerankers.RRFReranker()).limit(k))
+        found = found.select(["number"]).rerank(self._rerankers.RRFReranker())
+        return _numbers(found.limit(max(k, DEPTH)))[:k]
 
 
 def _numbers(found: Any) -> list[int]:

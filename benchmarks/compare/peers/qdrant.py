@@ -1,14 +1,14 @@
 """qdrant-client with its engine in the process: dense and sparse vectors, fused by its own reciprocal ranks.
 
-Words are sparse vectors as its documentation recommends (`Qdrant/bm25`): saturated term frequencies here, and the rarity
-of a word by the collection's modifier. Its weights are computed here, since its own model is loaded from a hub.
+Words are sparse vectors as its documentation recommends (`Qdrant/bm25`): saturated term frequencies here, without stop
+words and by the mean length of the texts, and the rarity of a word by the collection's modifier. The weights are
+computed here, since its own model is loaded from a hub.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +20,7 @@ from benchmarks.compare.peers.port import Rows, Vector
 TEXTS = "latent-compare"
 DEPTH = 100
 BATCH = 500
-INDEX_SECONDS = 600.0
-K1, B, AVERAGE_WORDS = 1.2, 0.75, 256.0
+K1, B = 1.2, 0.75
 """The defaults of `Qdrant/bm25`."""
 
 
@@ -32,6 +31,7 @@ class QdrantPeer:
         library = importlib.import_module("qdrant_client")
         self._models = library.models
         self._stemmer = importlib.import_module("Stemmer").Stemmer("english")
+        self._stop_words = frozenset(importlib.import_module("stop_words").get_stop_words("en"))
         self._client = library.QdrantClient(path=str(folder)) if client is None else client
 
     def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
@@ -42,6 +42,8 @@ class QdrantPeer:
             vectors_config={"dense": dense},
             sparse_vectors_config={"words": models.SparseVectorParams(modifier="idf")},
         )
+        counts = [self._terms(text) for text in texts]
+        average = sum(one.total() for one in counts) / len(texts)
         for start in range(0, len(texts), BATCH):
             self._client.upsert(
                 TEXTS,
@@ -50,7 +52,7 @@ class QdrantPeer:
                         id=number,
                         vector={
                             "dense": vectors[number].tolist(),
-                            "words": self._sparse(texts[number]),
+                            "words": self._sparse(counts[number], average),
                         },
                         payload={"text": texts[number]},
                     )
@@ -60,12 +62,7 @@ class QdrantPeer:
         self._until_indexed()
 
     def _until_indexed(self) -> None:
-        """A server builds its indexes later."""
-        until = time.monotonic() + INDEX_SECONDS
-        while self._client.get_collection(TEXTS).status != self._models.CollectionStatus.GREEN:
-            if time.monotonic() > until:
-                raise TimeoutError(f"no index within {INDEX_SECONDS:g} s")
-            time.sleep(0.2)
+        """The engine in the process has no indexes."""
 
     def words(self, query: str, k: int) -> list[int]:
         return self._hits(query=self._of_query(query), using="words", limit=k)
@@ -88,12 +85,11 @@ class QdrantPeer:
         return [int(point.id) for point in found.points]
 
     def _terms(self, text: str) -> Counter[int]:
-        words = self._stemmer.stemWords(re.findall(r"\w+", text.lower()))
-        return Counter(crc32(word.encode()) for word in words)
+        words = [one for one in re.findall(r"\w+", text.lower()) if one not in self._stop_words]
+        return Counter(crc32(word.encode()) for word in self._stemmer.stemWords(words))
 
-    def _sparse(self, text: str) -> Any:
-        counts = self._terms(text)
-        norm = K1 * (1 - B + B * counts.total() / AVERAGE_WORDS)
+    def _sparse(self, counts: Counter[int], average: float) -> Any:
+        norm = K1 * (1 - B + B * counts.total() / average)
         weights = [count * (K1 + 1) / (count + norm) for count in counts.values()]
         return self._models.SparseVector(indices=list(counts), values=weights)
 

@@ -275,9 +275,16 @@ class Killed(BaseException):
     """As ``kill -9`` ends an attempt: nothing is cleaned up."""
 
 
-@pytest.mark.parametrize("merge", [False, True])
+@pytest.mark.parametrize(
+    ("merge", "indexed_together"),
+    [
+        pytest.param(True, 50_000, id="merge"),
+        pytest.param(False, 50_000, id="postings-at-the-end"),
+        pytest.param(False, 5, id="postings-every-two-steps"),
+    ],
+)
 async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_happened(
-    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, merge: bool
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch, merge: bool, indexed_together: int
 ) -> None:
     await fill(harness)
     monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 3)
@@ -297,10 +304,13 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
             request_id=None,
         )
     monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 3)
+    monkeypatch.setattr(import_steps, "CHUNKS_INDEXED_TOGETHER", indexed_together)
     embedded = harness.embedder.texts
     await begin(harness, data, CONTAINER, merge=merge)
     points = ("import.after_vectors", "import.before_commit", "import.after_commit")
-    for point in (*points, "import.before_vectors", "import.before_finish"):
+    postings = () if merge else ("import.before_postings", "import.after_postings")
+    last_points = (*postings, "import.before_finish")
+    for point in (*points, "import.before_vectors", *last_points):
         job = await harness.claim(JobKind.IMPORT)
         assert job is not None, point
         with monkeypatch.context() as patch:
@@ -323,7 +333,7 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
 
 def killer(point: str, *, skip: int) -> Callable[[str], None]:
     """Ends an attempt when it comes to ``point`` for the time after ``skip`` others, or at the last one there is."""
-    left = 0 if point.endswith("finish") else skip
+    left = 0 if point.endswith(("finish", "postings")) else skip
 
     def at(name: str) -> None:
         nonlocal left
@@ -333,6 +343,25 @@ def killer(point: str, *, skip: int) -> Callable[[str], None]:
             left -= 1
 
     return at
+
+
+KEYWORD_ROWS: Final = """
+SELECT count(*) AS rows, count(DISTINCT term) AS terms
+FROM (SELECT * FROM postings UNION ALL SELECT * FROM unmerged_postings) p WHERE container_id = 'copy'
+"""
+
+
+async def test_a_term_has_one_row_of_postings_in_a_new_container_whatever_the_number_of_steps(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(harness)
+    monkeypatch.setattr(exporting, "CHUNKS_PER_PART", 3)
+    data = await export_again(harness)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 3)
+    result = await take_in(harness, data, "copy")
+    assert result["chunks"] > 3 * 3
+    (counted,) = await sql(harness.stack.db, KEYWORD_ROWS)
+    assert counted["rows"] == counted["terms"] > 3
 
 
 async def test_vectors_of_a_step_are_stored_while_the_step_before_is_committed(

@@ -419,17 +419,18 @@ async def rebuild(database: Database, container_id: str) -> int:
             return 0
         await postings.drop(conn, container_id)
         await conn.execute(EMPTY, {"container_id": container_id})
-        while page := await _page(conn, container_id, after):
-            await postings.write(conn, container_id, [_terms(*row) for row in page])
-            after, total = page[-1][0], total + len(page)
+        while page := await terms_after(conn, container_id, after):
+            await postings.write(conn, container_id, page)
+            after, total = page[-1].chunk_no, total + len(page)
     return total
 
 
-async def _page(conn: Connection, container_id: str, after: int) -> list[Any]:
+async def terms_after(conn: Connection, container_id: str, after: int) -> list[ChunkTerms]:
+    """The next live chunks after chunk_no ``after`` by their term vectors, in order."""
     values = {"container_id": container_id, "after": after, "limit": CHUNKS_PER_PAGE}
     async with conn.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(CHUNKS, values)
-        return await cursor.fetchall()
+        return [_terms(*row) for row in await cursor.fetchall()]
 
 
 def _terms(

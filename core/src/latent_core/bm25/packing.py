@@ -209,6 +209,16 @@ class KeywordColumns:
         )
 
 
+def joined_columns(parts: Sequence[KeywordColumns]) -> KeywordColumns:
+    """Chunks of several parts as one; the chunks of a part are newer than those of the parts before it."""
+    return KeywordColumns(
+        [number for part in parts for number in part.chunk_nos],
+        [length for part in parts for length in part.lengths],
+        [language for part in parts for language in part.languages],
+        joined([part.counted for part in parts]),
+    )
+
+
 def columns_of(entries: Sequence[ChunkTerms]) -> KeywordColumns:
     found = counted(
         chain.from_iterable(entry.tfs for entry in entries),

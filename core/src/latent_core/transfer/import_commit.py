@@ -11,6 +11,7 @@ from uuid import UUID
 import numpy as np
 
 from latent_core.bm25 import postings
+from latent_core.bm25.packing import KeywordColumns
 from latent_core.db import containers
 from latent_core.db.connection import Connection
 from latent_core.db.documents import chunks as chunk_rows, documents, duplicates
@@ -110,7 +111,7 @@ def _points(step: Step) -> Points:
 
 
 SETTLED_CHUNKS: Final = 4000
-"""A step with this many chunks writes postings that need no compaction."""
+"""This many chunks together have postings that need no compaction."""
 
 
 class BlobsGone(Conflict):
@@ -130,6 +131,8 @@ class CommittedStep:
     """Documents that had older generations, and below which these are garbage."""
     lacking_blobs: int
     dedup_pending: bool
+    live: KeywordColumns
+    """The chunks that are live now. Of a new container their postings are still to be written."""
 
 
 async def commit(
@@ -166,13 +169,14 @@ async def commit(
     )
     lacking = await _refer(conn, target.container.bucket, live, brought)
     await _write_generated(conn, live)
-    ready = written.packed
+    columns, packed = written.columns, written.packed
     kept = [n for n, doc in enumerate(written.docs) if doc in now_live]
     if len(kept) != len(written.docs):  # something newer overtook a document
-        columns = written.columns.only(kept)
-        ready = await asyncio.to_thread(postings.prepare, container_id, columns)
-    settled = len(kept) >= SETTLED_CHUNKS
-    await postings.write_prepared(conn, container_id, ready, settled=settled)
+        columns, packed = columns.only(kept), None
+    if not target.founded:
+        if packed is None:
+            packed = await asyncio.to_thread(postings.prepare, container_id, columns)
+        await write_postings(conn, container_id, packed)
     dead_chunks = [(chunk_no, length) for doc, chunk_no, length in dead if doc in now_live]
     await postings.mark_dead(conn, container_id, dead_chunks)
     await rows.copy_duplicates(conn, written.duplicates)
@@ -188,7 +192,15 @@ async def commit(
         replaced=[(o.doc_id, o.generation) for o in live if o.generation > 1],
         lacking_blobs=lacking,
         dedup_pending=bool(dedup_pending),
+        live=columns,
     )
+
+
+async def write_postings(
+    conn: Connection, container_id: str, packed: postings.PreparedPostings
+) -> None:
+    settled = len(packed.columns) >= SETTLED_CHUNKS
+    await postings.write_prepared(conn, container_id, packed, settled=settled)
 
 
 async def _write_generated(conn: Connection, live: Sequence[SelectedDocumentRows]) -> None:

@@ -123,8 +123,9 @@ class StepRows:
     chunks: list[bytes]
     signatures: list[bytes]
     columns: KeywordColumns
-    packed: postings.PreparedPostings
-    """Of all ``columns``: most often all documents of a step are taken."""
+    packed: postings.PreparedPostings | None
+    """Of all ``columns``: most often all documents of a step are taken. None for a new container, whose postings are
+    written for several steps together."""
     duplicates: list[bytes]
     dedup_pending: list[tuple[UUID, int]]
 
@@ -138,7 +139,8 @@ def write_rows(target: ImportTarget, step: Step, drafts: Sequence[Drafts]) -> St
     columns, vectors = _columns(step, drafts, places)
     docs = [one.document.doc_id for one in step.chunks]
     container_id = target.container.id
-    written = StepRows(docs, [], [], columns, postings.prepare(container_id, columns), [], [])
+    packed = None if target.founded else postings.prepare(container_id, columns)
+    written = StepRows(docs, [], [], columns, packed, [], [])
     named = text_field(container_id)
     rows = zip(step.chunks, places, step.windows, vectors, strict=True)
     for one, place, windows, vector in rows:

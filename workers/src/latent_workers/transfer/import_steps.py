@@ -13,6 +13,9 @@ from uuid import UUID
 import orjson
 
 from latent_core.blobs.writer import store_file
+from latent_core.bm25 import postings
+from latent_core.bm25.compaction import terms_after
+from latent_core.bm25.packing import KeywordColumns, columns_of, joined_columns
 from latent_core.db import golden
 from latent_core.db.connection import Connection
 from latent_core.db.spaces import space_points
@@ -43,8 +46,10 @@ from latent_workers.ingest import cleanup
 from latent_workers.ingest.refused_inputs import kept_of, refused_input_warnings, refused_inputs_of
 
 CHUNKS_PER_STEP: Final = 5000
-"""Nothing runs in parallel with the read of the first step and the commit of the last one; larger steps need fewer
-postings."""
+"""Nothing runs in parallel with the read of the first step and the commit of the last one."""
+CHUNKS_INDEXED_TOGETHER: Final = 50_000
+"""Of a new container: most terms are in few chunks, so that the rows of postings are a tenth of what steps would write.
+100 MB of memory while they are packed."""
 DOCUMENTS_PER_STEP: Final = 2000
 
 
@@ -115,6 +120,8 @@ class Steps:
     """Images without a vector in this attempt."""
     text_pieces: int = 0
     """Texts that it has embedded."""
+    waiting: KeywordColumns | None = None
+    """Live chunks of a new container whose postings are not written: nobody searches it before the last step."""
 
     def __post_init__(self) -> None:
         self.next_n = self.target.payload.chunks_read
@@ -122,9 +129,11 @@ class Steps:
 
     async def run(self, path: Path) -> None:
         dims = self.target.header.space.dims
+        await self._wait_again()
         with path.open("rb") as file:
             async with aclosing(self._ahead(self._steps(file, dims))) as steps:
                 await self._take_in(steps)
+        await self._index()
         await self._finish(path)
 
     async def _take_in(self, steps: AsyncIterator[_StepInput]) -> None:
@@ -257,14 +266,16 @@ class Steps:
         target = self.target
         await self.ctx.fence()  # a fresh lease: the heartbeat waits while the job's row is held
         before = target.payload
+        live: KeywordColumns | None = None
 
         async def write(conn: Connection) -> ImportPayload:
+            nonlocal live
             await hold(conn, self.ctx.job)
             stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
             if stands.next_batch != before.next_batch:
                 return stands  # committed already; only the answer was lost
             done = await import_commit.commit(conn, target, ready.step, ready.written, self.brought)
-            after = _advanced(before, ready, done)
+            after, live = _advanced(before, ready, done), done.live
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
             failpoint("import.before_commit")
@@ -272,9 +283,54 @@ class Steps:
 
         payload = await self.ctx.transact(write)
         failpoint("import.after_commit")
-        self.target = ImportTarget(target.container, target.header, payload, target.same_space)
+        self._go_on(payload)
+        if target.founded and live is not None:
+            parts = [live] if self.waiting is None else [self.waiting, live]
+            self.waiting = await asyncio.to_thread(joined_columns, parts)
         self.deps.stack.metrics.published.inc(payload.documents - before.documents)
         await self.ctx.progress(payload.chunks_read, self.total, "chunks read")
+        if self.waiting is not None and len(self.waiting) >= CHUNKS_INDEXED_TOGETHER:
+            await self._index()
+
+    async def _wait_again(self) -> None:
+        """The chunks that waited for their postings when an earlier attempt ended, by their term vectors."""
+        payload, container_id = self.target.payload, self.target.container.id
+        if not self.target.founded or payload.chunks_indexed == payload.chunks_read:
+            return
+        parts: list[KeywordColumns] = []
+        after = payload.chunks_indexed - 1
+        async with self.deps.stack.db.transaction() as conn:
+            while page := await terms_after(conn, container_id, after):
+                parts.append(await asyncio.to_thread(columns_of, page))
+                after = page[-1].chunk_no
+        self.waiting = await asyncio.to_thread(joined_columns, parts)
+
+    async def _index(self) -> None:
+        """Write the postings of all chunks that wait for them, in a transaction of its own."""
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return
+        container_id, before = self.target.container.id, self.target.payload
+        packed = await asyncio.to_thread(postings.prepare, container_id, waiting)
+        await self.ctx.fence()
+
+        async def write(conn: Connection) -> ImportPayload:
+            await hold(conn, self.ctx.job)
+            stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
+            if stands.chunks_indexed != before.chunks_indexed:
+                return stands  # committed already; only the answer was lost
+            await import_commit.write_postings(conn, container_id, packed)
+            after = before.model_copy(update={"chunks_indexed": before.chunks_read})
+            await amend(conn, self.ctx.job, after.model_dump(mode="json"))
+            failpoint("import.before_postings")
+            return after
+
+        self._go_on(await self.ctx.transact(write))
+        failpoint("import.after_postings")
+
+    def _go_on(self, payload: ImportPayload) -> None:
+        target = self.target
+        self.target = ImportTarget(target.container, target.header, payload, target.same_space)
 
     async def _embed(
         self, chunks: Sequence[ChunkRecord], pictures: Sequence[str | None]
@@ -339,7 +395,9 @@ class Steps:
             if golden_set is not None:
                 await _take_golden(conn, container_id, golden_set, job.principal)
             await archives.forget_import(conn, job.id)
-            result = payload.model_dump(include=set(FRESH) - {"next_batch", "chunks_read"})
+            result = payload.model_dump(
+                include=set(FRESH) - {"next_batch", "chunks_read", "chunks_indexed"}
+            )
             collection_id = self.target.container.space.collection_id
             without_points = (
                 await space_points.without_points(conn, container_id, collection_id)
