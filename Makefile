@@ -59,7 +59,7 @@ test-servers: setup  ## the end-to-end tests with a gateway and a worker on serv
 
 # CHUNKS="10000 100000", PEERS="bm25s lancedb sqlite chroma", QDRANT=http://…, DATA=folder of judged sets, SETS="cisi lisa".
 # A size or set that is measured again is replaced as a whole. With DATA alone only quality is measured. Environments of the
-# others: build/compare (1 GB).
+# others: build/compare (1 GB; with txtai, which must be named in PEERS and brings PyTorch, 7 GB).
 compare: setup  ## other libraries beside ours, in one run; writes docs/comparison.md
 	$(BIN)/python -m benchmarks.compare.run --figures benchmarks/compare/figures.json --page docs/comparison.md \
 		$(if $(CHUNKS)$(DATA),--chunks $(CHUNKS),) $(if $(PEERS),--peers $(PEERS),) $(if $(QDRANT),--qdrant $(QDRANT),) \

@@ -20,8 +20,8 @@ Ours is a server: its times are those of a client over HTTP, with rights, joins 
 Libraries answer inside the process that measures them, and check, join and show nothing. Pinned versions are in
 `benchmarks/compare/requirements/`; the adapters in `benchmarks/compare/peers/` show how each is used: bm25s with exact
 vectors in numpy, LanceDB with IVF-PQ and refinement, SQLite with FTS5 and sqlite-vec, Chroma (whose engine in the
-process ranks no words), qdrant-client with its engine in the process, LangChain's ensemble of BM25 and FAISS, and,
-where an address was given, a Qdrant server with its own hybrid search.
+process ranks no words), qdrant-client with its engine in the process, LangChain's ensemble of BM25 and FAISS, txtai's
+hybrid of BM25 and FAISS, and, where an address was given, a Qdrant server with its own hybrid search.
 """
 SPEED: Final = """## Speed, memory and disk
 
@@ -39,9 +39,9 @@ marks an interval without 0: ↓ behind ours, ↑ ahead of it. Among so many int
 
 What limits this comparison:
 
-- LangChain's BM25 has its default tokenizer, which keeps case and punctuation; its documentation advises one of one's
-  own. The sparse vectors for Qdrant keep stop words and have the default mean length of 256 words instead of that of
-  the collection. Both can rank words better than here, in hybrid searches too.
+- The weights of Qdrant's sparse vectors are computed by our adapter as its documentation describes them, since its own
+  model for words is loaded from a hub. LangChain's BM25 is given lower case and whole words, and neither a stemmer nor
+  stop words. txtai weighs scores, all others fuse ranks.
 - Ours also ranks very short texts lower, indexes titles apart from the text, and has further vectors of long chunks,
   of which the others got the first. So small differences in searches by vectors are not those of the search itself.
 """
