@@ -23,14 +23,14 @@ from hypothesis import given, settings, strategies as st
 from qdrant_edge import EdgeShard, IntegerIndexParams, UpdateOperation, UuidIndexParams
 
 from latent_core.runtime import failpoint
-from latent_core.vectors.edge import conversion
+from latent_core.vectors.edge import conversion, saved_codes
 from latent_core.vectors.edge.collections import OpenLimits, Store
 from latent_core.vectors.edge.flat import FlatCollection
 from latent_core.vectors.edge.large import LargeCollection
 from latent_core.vectors.edge.marker import CollectionMarker, Layout
 from latent_core.vectors.edge.point_log import DamagedLogError, PointLog, RecordKind
 from latent_core.vectors.edge.points import PointBatch
-from latent_core.vectors.edge.protocol import Fault, RequestRefused, VectorOp, VectorRequest
+from latent_core.vectors.edge.protocol import CODES, Fault, RequestRefused, VectorOp, VectorRequest
 from latent_core.vectors.edge.requests import handle
 from latent_core.vectors.edge.shard import Shard, _config
 from tests.support.oracles.vector_oracle import named, points_of, random_vectors
@@ -184,6 +184,26 @@ class TestSizes:
         settle(store)
         assert isinstance(store.get("c"), FlatCollection)
         assert found(store) == expected(range(100, 105))
+
+    @pytest.mark.parametrize("points", [30, 60], ids=["small", "large"])
+    def test_a_count_keeps_no_collection_open_that_nothing_else_uses(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, points: int
+    ) -> None:
+        monkeypatch.setattr(saved_codes, "QUIET_SECONDS", 0.0)
+        monkeypatch.setattr(saved_codes, "MIN_BYTES", 0)
+        store = opened(folder)
+        write(store, 0, points)
+        store.close()
+        count = request(VectorOp.COUNT, generation=None)
+        assert handle(store, count) == ({"count": points}, b"")
+        settle(store)
+        assert not store._open
+        assert (CODES in files(folder)) == (points >= LARGE_FROM), "saved first, if it is large"
+        assert found(store) == expected(range(points))
+        handle(store, count)
+        settle(store)
+        assert list(store._open) == ["c"]
+        store.close()
 
     def test_wide_vectors_make_a_collection_large_with_fewer_points(
         self, store: Store, monkeypatch: pytest.MonkeyPatch

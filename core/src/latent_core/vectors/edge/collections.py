@@ -86,6 +86,8 @@ class Store:
         self._open: OrderedDict[str, OpenCollection] = OrderedDict()
         self._unsettled: set[str] = set()
         """Open collections that ``settle`` may have work on."""
+        self._brief: set[str] = set()
+        """Open collections that are closed when ``settle`` has no work on them."""
         self._retry_at: dict[str, float] = {}
 
     def clear_remains(self) -> None:
@@ -127,10 +129,16 @@ class Store:
         sync_path(self._folder)
         shutil.rmtree(doomed)
 
-    def get(self, name: str) -> OpenCollection:
-        """The open collection. Refuses one that does not exist or cannot be opened."""
+    def get(self, name: str, *, briefly: bool = False) -> OpenCollection:
+        """The open collection. Refuses one that does not exist or cannot be opened.
+
+        One that is opened ``briefly`` is soon closed, unless another request needs it. Sizes are measured every hour:
+        the memory of all collections is not for that.
+        """
         if (present := self._open.get(name)) is not None:
-            self._open.move_to_end(name)
+            if not briefly:
+                self._brief.discard(name)
+                self._open.move_to_end(name)
             return present
         path = self._path(name)
         if not path.exists():
@@ -139,11 +147,14 @@ class Store:
             raise damaged("the engine crashed on it repeatedly")
         self._open[name] = opened = _load(path, self._large_from)
         self._unsettled.add(name)
+        if briefly:
+            self._brief.add(name)
         self._close_excess()
         return opened
 
     def forget(self, name: str) -> None:
         """Close the collection in any state; the next request opens it again."""
+        self._brief.discard(name)
         if (collection := self._open.pop(name, None)) is not None:
             with suppress(Exception):  # its log holds everything acknowledged
                 collection.close()
@@ -236,6 +247,8 @@ class Store:
                 works.append(_Work(retry_at, convert, name))
         if not works:
             self._unsettled.discard(name)
+            if name in self._brief:
+                self._close_one(name)
         return works
 
     def _rewrite(self, name: str, rewrite: Callable[[], None]) -> None:
@@ -275,6 +288,7 @@ class Store:
 
     def _close_one(self, name: str) -> None:
         collection = self._open.pop(name)
+        self._brief.discard(name)
         if not isinstance(collection, LoggedCollection):
             _note_churn(collection)
         collection.close()

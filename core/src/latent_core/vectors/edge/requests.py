@@ -91,7 +91,7 @@ def _delete_points(store: Store, request: VectorRequest) -> Answer:
 
 
 def _count(store: Store, request: VectorRequest) -> Answer:
-    collection = store.get(request.collection)
+    collection = store.get(request.collection, briefly=True)
     return {"count": collection.count_of(request.body or None, request.args["generation"])}, b""
 
 
