@@ -112,7 +112,7 @@ def _rows(results: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
         values = [one["per_second"] if _loaded_by(one) == mode else None for one in results]
         yield f"{mode}, searches per second, 8 clients", values, True
     for key, what, more in (
-        ("ingested_per_second", "chunks ingested per second, vectors given", True),
+        ("ingested_per_second", "chunks ingested per second", True),
         ("memory_mb", "memory after the searches, MB", False),
         ("disk_mb", "disk, MB", False),
     ):
