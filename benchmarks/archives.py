@@ -49,8 +49,11 @@ def write_archive(
     space: Mapping[str, Any],
     texts: Sequence[str],
     vectors: MakeVectors,
+    *,
+    analyser: int = versions.ANALYSER,
 ) -> None:
-    """A chunk a text. ``space`` is what a description of a container says of its embedder."""
+    """A chunk a text. ``space`` is what a description of a container says of its embedder. With another ``analyser``
+    than ours, the import analyses the texts itself."""
     with file.open("wb") as out:
         writer = ArchiveWriter(out)
         header = {
@@ -60,7 +63,7 @@ def write_archive(
             "created_at": NOW,
             "space": dict(space),
             "handler": versions.HANDLER,
-            "analyser": versions.ANALYSER,
+            "analyser": analyser,
             "vectors": True,
             "blobs": True,
         }

@@ -190,8 +190,9 @@ async def test_a_judged_set_is_ranked_by_ours_and_by_a_peer_with_the_same_chunks
     peers = Peers(["exact", "unknown"], qdrant="")
     async with running(made(tmp_path / "latent")) as installation:
         found = await judged_by_all(installation, judged, peers, made(tmp_path / "store"))
-    ours, exact, unknown = found.results
+    ours, by_ranks, exact, unknown = found.results
     assert ours.ndcg == {"words": 1.0, "vectors": 1.0, "hybrid": 1.0}
+    assert by_ranks.ndcg == {"hybrid": 1.0}
     # "lenses" is in no text as it is written, and only ours stems words.
     assert exact.ndcg == {"words": 0.5, "vectors": 1.0, "hybrid": 1.0}
     assert exact.difference["words"].value == 0.5

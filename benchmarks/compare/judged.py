@@ -6,7 +6,7 @@ A document's rank is that of its best chunk. Ours has further vectors of long ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,11 +17,13 @@ from psycopg.rows import tuple_row
 
 from benchmarks.compare.environment import GivenFiles, Model, PeerProcess, Peers, model_of
 from benchmarks.compare.figures import JudgedFigures, JudgedSet
-from benchmarks.compare.modes import OUR_MODES, OURS
+from benchmarks.compare.modes import OUR_MODES, OURS, OURS_BY_RANKS
 from benchmarks.compare.peers.query_model import QueryModel
 from benchmarks.installation import BenchmarkInstallation, add, create, ended, quiet
 from benchmarks.quality import SPACES, TOP, SearchJudgedSet, mean, ndcg_by_query, search_all
+from latent_client import AsyncClient
 from latent_core.domain.errors import LatentError
+from latent_core.domain.retrieval import Fusion, FusionMethod, SearchMode
 from latent_core.eval.reporting import paired_interval
 from latent_core.models.embedding.minilm import FP32
 
@@ -63,10 +65,14 @@ async def judged_by_all(
         for mode, our_mode in OUR_MODES.items():
             found = await search_all(client, judged, our_mode, top_k=CHUNKS_PER_QUERY)
             ours[mode] = ndcg_by_query(judged, _first_documents(found))
+        by_ranks = await _by_ranks(client, judged)
     model = await model_of(installation)
     chunks = await _shared_chunks(installation, judged.name, model)
     given = await asyncio.to_thread(GivenFiles.write, folder, chunks.texts, chunks.vectors)
-    results = [JudgedFigures(OURS, {mode: mean(values) for mode, values in ours.items()})]
+    results = [
+        JudgedFigures(OURS, {mode: mean(values) for mode, values in ours.items()}),
+        _beside(OURS_BY_RANKS, ours, {"hybrid": by_ranks}),
+    ]
     for name in peers.names:
         try:
             async with PeerProcess.running(name, folder / name, model, peers.qdrant) as process:
@@ -75,11 +81,28 @@ async def judged_by_all(
             results.append(JudgedFigures(name, reason=error.message))
             print(f"  {judged.name}, {name}: {error.message}", flush=True)
             continue
-        difference = {mode: paired_interval(ours[mode], values) for mode, values in theirs.items()}
-        ndcg = {mode: mean(values) for mode, values in theirs.items()}
-        results.append(JudgedFigures(name, ndcg, difference))
-        print(f"  {judged.name}, {name}: {ndcg}", flush=True)
+        results.append(_beside(name, ours, theirs))
+        print(f"  {judged.name}, {name}: {results[-1].ndcg}", flush=True)
     return JudgedSet(judged.name, len(judged.ids), len(chunks.texts), len(judged.queries), results)
+
+
+def _beside(
+    name: str, ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]
+) -> JudgedFigures:
+    difference = {mode: paired_interval(ours[mode], values) for mode, values in theirs.items()}
+    return JudgedFigures(name, {mode: mean(values) for mode, values in theirs.items()}, difference)
+
+
+async def _by_ranks(client: AsyncClient, judged: SearchJudgedSet) -> list[float]:
+    """nDCG of each query by our hybrid search, fused by RRF."""
+    found = await search_all(
+        client,
+        judged,
+        SearchMode.HYBRID,
+        fusion=Fusion(method=FusionMethod.RRF),
+        top_k=CHUNKS_PER_QUERY,
+    )
+    return ndcg_by_query(judged, _first_documents(found))
 
 
 async def _by_mode(

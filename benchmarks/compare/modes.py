@@ -8,6 +8,8 @@ from latent_core.domain.manifest.model import SearchMode
 
 MODES: Final = ("words", "vectors", "hybrid")
 OURS: Final = "latent"
+OURS_BY_RANKS: Final = "latent_rrf"
+"""Ours with reciprocal rank fusion, as most peers fuse; quality only."""
 OUR_MODES: Final = {
     "words": SearchMode.LEXICAL,
     "vectors": SearchMode.SEMANTIC,
@@ -20,6 +22,7 @@ SERVER: Final = "qdrant_server"
 """Measured only where its address is given."""
 TITLES: Final = {
     OURS: "Latent Containers",
+    OURS_BY_RANKS: "the same by RRF",
     "bm25s": "bm25s",
     "lancedb": "LanceDB",
     "sqlite": "SQLite",

@@ -41,7 +41,12 @@ What limits this comparison:
 
 - The weights of Qdrant's sparse vectors are computed by our adapter as its documentation describes them, since its own
   model for words is loaded from a hub. LangChain's BM25 is given lower case and whole words, and neither a stemmer nor
-  stop words. txtai weighs scores, all others fuse ranks.
+  stop words.
+- Peers fuse ranks, txtai adds weighed scores. Ours adds weighed shares of scores; the weight of its vectors, 1.5, was
+  chosen on fourteen judged sets, these among them (`docs/adr/0031`), and those of the peers on none of these. So ours
+  is also shown with reciprocal rank fusion, whose constant is everybody's 60.
+- No set has more than 3,300 chunks: here LanceDB and txtai search their vectors exactly, in the tables of speed by
+  indexes that find some of them.
 - Ours also ranks very short texts lower, indexes titles apart from the text, and has further vectors of long chunks,
   of which the others got the first. So small differences in searches by vectors are not those of the search itself.
 """

@@ -40,7 +40,7 @@ from benchmarks.search import (
 )
 from benchmarks.small_writes import disk_use
 from latent_core.domain.errors import LatentError
-from latent_core.domain.manifest.model import Dedup, Manifest
+from latent_core.domain.manifest.model import new_manifest
 from latent_core.models.embedding.minilm import DIMS, FP32
 from tests.support.hashed_embedder import HashedWords
 
@@ -50,6 +50,8 @@ TOO_MANY: Final = {
 """Most chunks that a peer is measured with, and the reason in its own documentation."""
 ENGLISH: Final = [name for name in SETS if name not in ("xquad/de", "xquad/es")]
 """Stemmers and stop words of the peers are English."""
+NO_ANALYSER: Final = 0
+"""The texts are analysed within the time of the ingest, as the peers do it."""
 QUERIES: Final = 200
 WARM_UP: Final = 10
 CLIENTS: Final = 8
@@ -103,13 +105,14 @@ class OurInstallation:
         self._asker = Asker(installation.url, installation.token)
 
     async def ingest(self, texts: Sequence[str]) -> None:
-        manifest = Manifest(
-            id=self._container, name=self._container, dedup=Dedup.model_validate(NO_SIMILARITY)
-        )
+        name = self._container
+        manifest = new_manifest({"id": name, "name": name, "dedup": NO_SIMILARITY})
         archive = self._installation.folder / "texts.latent.tar.zst"
         space = {"embedder": FP32.embedder, "version": FP32.version, "dims": DIMS}
         vectors = HashedWords(DIMS).vectors
-        await asyncio.to_thread(write_archive, archive, manifest, space, texts, vectors)
+        await asyncio.to_thread(
+            write_archive, archive, manifest, space, texts, vectors, analyser=NO_ANALYSER
+        )
         begun = time.perf_counter()
         async with self._installation.client() as client:
             job = await client.import_archive(archive, container_id=self._container)

@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.compare.peers.port import Rows, Vector
 
-REFINED = 10
-"""Times as many candidates are scored again by exact vectors (its documentation: refine_factor)."""
+REFINED = 200
+"""Candidates that are scored again by exact vectors: its refine_factor times its limit."""
 DEPTH = 100
 """Hits of each kind that are fused: its limit is also that of both searches, whose default is the few that are shown."""
 INDEXED_FROM = 5000
@@ -45,14 +45,15 @@ class LanceDbPeer:
         return _numbers(found)
 
     def vectors(self, vector: Vector, k: int) -> list[int]:
-        found = self._table.search(vector).distance_type("cosine").refine_factor(REFINED)
+        found = self._table.search(vector).distance_type("cosine").refine_factor(REFINED // k)
         return _numbers(found.select(["number"]).limit(k))
 
     def hybrid(self, query: str, vector: Vector, k: int) -> list[int]:
         found = self._table.search(query_type="hybrid").vector(vector).text(query)
-        found = found.distance_type("cosine").refine_factor(REFINED)
+        depth = max(k, DEPTH)
+        found = found.distance_type("cosine").refine_factor(REFINED // depth)
         found = found.select(["number"]).rerank(self._rerankers.RRFReranker())
-        return _numbers(found.limit(max(k, DEPTH)))[:k]
+        return _numbers(found.limit(depth))[:k]
 
 
 def _numbers(found: Any) -> list[int]:

@@ -20,8 +20,9 @@ class Peer(Protocol):
         """An empty store below ``folder``."""
         ...
 
-    def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
-        """Take all texts with their unit vectors, and build what searches need."""
+    def ingest(self, texts: Sequence[str], vectors: Rows) -> float | None:
+        """Take all texts with their unit vectors, and build what searches need. Returns the seconds that were only waited
+        to be sure that it is built, if any."""
         ...
 
     def words(self, query: str, k: int) -> list[int]: ...

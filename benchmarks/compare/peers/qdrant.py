@@ -34,7 +34,7 @@ class QdrantPeer:
         self._stop_words = frozenset(importlib.import_module("stop_words").get_stop_words("en"))
         self._client = library.QdrantClient(path=str(folder)) if client is None else client
 
-    def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
+    def ingest(self, texts: Sequence[str], vectors: Rows) -> float:
         models = self._models
         dense = models.VectorParams(size=vectors.shape[1], distance=models.Distance.COSINE)
         self._client.create_collection(
@@ -59,10 +59,11 @@ class QdrantPeer:
                     for number in range(start, min(start + BATCH, len(texts)))
                 ],
             )
-        self._until_indexed()
+        return self._until_indexed()
 
-    def _until_indexed(self) -> None:
-        """The engine in the process has no indexes."""
+    def _until_indexed(self) -> float:
+        """Seconds that it waited to be sure. The engine in the process has no indexes."""
+        return 0.0
 
     def words(self, query: str, k: int) -> list[int]:
         return self._hits(query=self._of_query(query), using="words", limit=k)

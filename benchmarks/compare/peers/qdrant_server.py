@@ -14,9 +14,9 @@ from benchmarks.compare.peers.qdrant import TEXTS, QdrantPeer
 
 REQUEST_SECONDS = 60
 INDEX_SECONDS = 600.0
-POLL_SECONDS = 0.5
-GREEN_POLLS = 4
-"""In a row: it is green for a moment between the writes and their optimizer."""
+POLL_SECONDS = 0.05
+GREEN_SECONDS = 2.0
+"""Without a break: it is green for a moment between the writes and their optimizer."""
 
 
 class QdrantServerPeer(QdrantPeer):
@@ -31,15 +31,19 @@ class QdrantServerPeer(QdrantPeer):
         super().__init__(folder, client)
 
     @override
-    def _until_indexed(self) -> None:
+    def _until_indexed(self) -> float:
         until = time.monotonic() + INDEX_SECONDS
-        green = 0
-        while green < GREEN_POLLS:
-            if time.monotonic() > until:
-                raise TimeoutError(f"no index within {INDEX_SECONDS:g} s")
-            time.sleep(POLL_SECONDS)
+        green_since: float | None = None
+        while (now := time.monotonic()) < until:
             status = self._client.get_collection(TEXTS).status
-            green = green + 1 if status == self._models.CollectionStatus.GREEN else 0
+            if status != self._models.CollectionStatus.GREEN:
+                green_since = None
+            elif green_since is None:
+                green_since = now
+            elif now - green_since > GREEN_SECONDS:
+                return now - green_since
+            time.sleep(POLL_SECONDS)
+        raise TimeoutError(f"no index within {INDEX_SECONDS:g} s")
 
 
 PEER = QdrantServerPeer

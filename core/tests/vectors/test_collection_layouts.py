@@ -481,6 +481,39 @@ class TestOpenCollections:
                 assert sum(one.memory_bytes for one in larges) <= 20_000
         store.close()
 
+    def test_a_count_closes_no_collection_that_is_in_use(self, tmp_path: Path) -> None:
+        size = 20
+        store = opened(tmp_path)
+        for name in ("used", "idle", "other"):
+            store.create(name, DIMS)
+            body = b"".join(batch(0, size).encode())
+            upsert = VectorRequest(1, VectorOp.UPSERT, 0, name, {"n": size, "dims": DIMS}, body)
+            handle(store, upsert)
+        one = store.get("used").memory_bytes
+        store.close()
+        store = opened(tmp_path, limits=OpenLimits(flat_bytes=one))
+        store.get("used")
+        for name in ("idle", "other"):
+            count = VectorRequest(1, VectorOp.COUNT, 0, name, {"generation": None}, b"")
+            assert handle(store, count) == ({"count": size}, b"")
+            assert set(store._open) == {"used", name}, "the one that was counted before is closed"
+        store.get("other")
+        assert list(store._open) == ["other"], "used now, it counts like any other"
+        store.close()
+
+    def test_the_documents_of_a_deletion_are_counted_by_one_opening(self, folder: Path) -> None:
+        store = opened(folder)
+        write(store, 0, 40)
+        store.close()
+        opening = None
+        for doc in (0, 1):
+            count = request(VectorOp.COUNT, named(f"doc {doc}").bytes, generation=None)
+            assert handle(store, count) == ({"count": 20}, b"")
+            settle(store)
+            opening = opening or store._open["c"]
+            assert store._open["c"] is opening
+        store.close()
+
     def test_one_collection_is_open_whatever_its_size(self, folder: Path) -> None:
         store = opened(folder, limits=OpenLimits(large_bytes=0, flat_bytes=0))
         write(store, 0, 10)

@@ -49,8 +49,8 @@ class ImportPayload(BaseModel):
     next_batch: int = 0
     chunks_read: int = 0
     """Chunks in all earlier batches: the number of the next batch's first chunk."""
-    chunks_indexed: int = 0
-    """In a new container: of them those whose postings are written."""
+    chunks_waiting: int = 0
+    """In a new container: of them the last ones, whose postings are not written yet."""
     documents: int = 0
     chunks: int = 0
     skipped: int = 0
@@ -64,7 +64,7 @@ class ImportPayload(BaseModel):
 FRESH: Final = {
     "next_batch": 0,
     "chunks_read": 0,
-    "chunks_indexed": 0,
+    "chunks_waiting": 0,
     "documents": 0,
     "chunks": 0,
     "skipped": 0,

@@ -275,7 +275,7 @@ class Steps:
             if stands.next_batch != before.next_batch:
                 return stands  # committed already; only the answer was lost
             done = await import_commit.commit(conn, target, ready.step, ready.written, self.brought)
-            after, live = _advanced(before, ready, done), done.live
+            after, live = _advanced(before, ready, done, founded=target.founded), done.live
             await self._follow(conn, done)
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
             failpoint("import.before_commit")
@@ -295,10 +295,10 @@ class Steps:
     async def _wait_again(self) -> None:
         """The chunks that waited for their postings when an earlier attempt ended, by their term vectors."""
         payload, container_id = self.target.payload, self.target.container.id
-        if not self.target.founded or payload.chunks_indexed == payload.chunks_read:
+        if not payload.chunks_waiting:
             return
         parts: list[KeywordColumns] = []
-        after = payload.chunks_indexed - 1
+        after = payload.chunks_read - payload.chunks_waiting - 1
         async with self.deps.stack.db.transaction() as conn:
             while page := await terms_after(conn, container_id, after):
                 parts.append(await asyncio.to_thread(columns_of, page))
@@ -317,10 +317,10 @@ class Steps:
         async def write(conn: Connection) -> ImportPayload:
             await hold(conn, self.ctx.job)
             stands = ImportPayload.model_validate(await payload_of(conn, self.ctx.job))
-            if stands.chunks_indexed != before.chunks_indexed:
+            if stands.chunks_waiting != before.chunks_waiting:
                 return stands  # committed already; only the answer was lost
             await import_commit.write_postings(conn, container_id, packed)
-            after = before.model_copy(update={"chunks_indexed": before.chunks_read})
+            after = before.model_copy(update={"chunks_waiting": 0})
             await amend(conn, self.ctx.job, after.model_dump(mode="json"))
             failpoint("import.before_postings")
             return after
@@ -396,7 +396,7 @@ class Steps:
                 await _take_golden(conn, container_id, golden_set, job.principal)
             await archives.forget_import(conn, job.id)
             result = payload.model_dump(
-                include=set(FRESH) - {"next_batch", "chunks_read", "chunks_indexed"}
+                include=set(FRESH) - {"next_batch", "chunks_read", "chunks_waiting"}
             )
             collection_id = self.target.container.space.collection_id
             without_points = (
@@ -424,13 +424,17 @@ class Steps:
         failpoint("import.after_finish")
 
 
-def _advanced(before: ImportPayload, ready: _StoredStep, done: CommittedStep) -> ImportPayload:
+def _advanced(
+    before: ImportPayload, ready: _StoredStep, done: CommittedStep, *, founded: bool
+) -> ImportPayload:
     step, begun = ready.step, ready.begun
+    waiting = before.chunks_waiting + begun.next_n - before.chunks_read if founded else 0
     chunks = sum(len(one.chunks) for one in step.taken if one.doc_id in done.now_live)
     return before.model_copy(
         update={
             "next_batch": begun.read.batches[-1].number + 1,
             "chunks_read": begun.next_n,
+            "chunks_waiting": waiting,
             "documents": before.documents + len(done.now_live),
             "chunks": before.chunks + chunks,
             "skipped": before.skipped + step.skipped,

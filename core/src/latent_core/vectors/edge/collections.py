@@ -132,13 +132,15 @@ class Store:
     def get(self, name: str, *, briefly: bool = False) -> OpenCollection:
         """The open collection. Refuses one that does not exist or cannot be opened.
 
-        One that is opened ``briefly`` is soon closed, unless another request needs it. Sizes are measured every hour:
-        the memory of all collections is not for that.
+        One that is opened ``briefly`` is soon closed, unless another request needs it, and closes none that is in use.
+        Sizes are measured every hour: the memory of all collections is not for that.
         """
         if (present := self._open.get(name)) is not None:
             if not briefly:
-                self._brief.discard(name)
                 self._open.move_to_end(name)
+                if name in self._brief:
+                    self._brief.discard(name)
+                    self._close_excess()
             return present
         path = self._path(name)
         if not path.exists():
@@ -148,8 +150,12 @@ class Store:
         self._open[name] = opened = _load(path, self._large_from)
         self._unsettled.add(name)
         if briefly:
+            for other in [*self._brief]:
+                self._close_one(other)
             self._brief.add(name)
-        self._close_excess()
+            self._open.move_to_end(name, last=False)
+        else:
+            self._close_excess()
         return opened
 
     def forget(self, name: str) -> None:

@@ -91,8 +91,9 @@ def _delete_points(store: Store, request: VectorRequest) -> Answer:
 
 
 def _count(store: Store, request: VectorRequest) -> Answer:
-    collection = store.get(request.collection, briefly=True)
-    return {"count": collection.count_of(request.body or None, request.args["generation"])}, b""
+    doc_id = request.body or None  # of a document that is about to be deleted, one of many perhaps
+    collection = store.get(request.collection, briefly=doc_id is None)
+    return {"count": collection.count_of(doc_id, request.args["generation"])}, b""
 
 
 def _scroll(store: Store, request: VectorRequest) -> Answer:
