@@ -683,3 +683,17 @@ async def test_a_merge_gives_way_to_what_was_accepted_before_it_unless_it_replac
     assert await harness.work() == []
     original_write = {r["text"].split()[-2] for r in await rows(harness, CHUNKS, CONTAINER)}
     assert original_write == ({"archived"} if policy is ImportPolicy.REPLACE else {"accepted"})
+
+
+async def test_the_planner_knows_the_documents_of_an_import_before_they_are_searched(
+    harness: WorkerHarness,
+) -> None:
+    await fill(harness)
+    data = await export(harness)
+    await begin(harness, data, "copy")
+    assert await harness.work(JobKind.IMPORT) == []
+    (known,) = await sql(
+        harness.stack.db,
+        "SELECT reltuples, (SELECT count(*) FROM documents) AS documents FROM pg_class WHERE relname = 'documents'",
+    )
+    assert known["reltuples"] == known["documents"] > 0

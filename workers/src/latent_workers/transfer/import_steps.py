@@ -382,6 +382,8 @@ class Steps:
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
         golden_set, skipped = await asyncio.to_thread(_golden_in, path)
+        async with self.deps.stack.db.transaction() as conn:
+            await rows.analyse_documents(conn)
 
         async def write(conn: Connection) -> None:
             await hold(conn, job)
