@@ -71,7 +71,7 @@ async def judged_by_all(
     given = await asyncio.to_thread(GivenFiles.write, folder, chunks.texts, chunks.vectors)
     results = [
         JudgedFigures(OURS, {mode: mean(values) for mode, values in ours.items()}),
-        _beside(OURS_BY_RANKS, ours, {"hybrid": by_ranks}),
+        _compared(OURS_BY_RANKS, ours, {"hybrid": by_ranks}),
     ]
     for name in peers.names:
         try:
@@ -81,12 +81,12 @@ async def judged_by_all(
             results.append(JudgedFigures(name, reason=error.message))
             print(f"  {judged.name}, {name}: {error.message}", flush=True)
             continue
-        results.append(_beside(name, ours, theirs))
+        results.append(_compared(name, ours, theirs))
         print(f"  {judged.name}, {name}: {results[-1].ndcg}", flush=True)
     return JudgedSet(judged.name, len(judged.ids), len(chunks.texts), len(judged.queries), results)
 
 
-def _beside(
+def _compared(
     name: str, ours: Mapping[str, list[float]], theirs: Mapping[str, list[float]]
 ) -> JudgedFigures:
     difference = {mode: paired_interval(ours[mode], values) for mode, values in theirs.items()}
