@@ -20,6 +20,7 @@ from latent_core.wire.search import Hit
 from tests.conftest import DIMS
 from tests.http.test_http_surface import add, manifest, search, settled
 from tests.support.harness.installation import Installation, eventually
+from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -408,6 +409,21 @@ async def test_the_nearest_notes_are_named_and_not_merged(client: AsyncClient) -
     assert added.nearest[0].doc_id == lamp.doc_id
     assert added.nearest[0].title == "Lamp"
     assert len(added.nearest) <= 3
+
+
+async def test_the_nearest_notes_are_looked_up_by_the_words_of_the_note_as_they_are(
+    client: AsyncClient, embedding_server: EmbeddingServer
+) -> None:
+    container = await made(client)
+    schooner = await remember(client, container, "The schooner is white.")
+    embedding_server.misbehave(EmbeddingFault.NO_MODEL, times=1000, only_with="red")
+    try:
+        same = await client.add(container, text="A schooner, painted red.")
+        assert [note.doc_id for note in same.nearest] == [schooner.doc_id]
+        misspelt = await client.add(container, text="A schoner, painted red.")
+        assert not misspelt.nearest
+    finally:
+        embedding_server.misbehave(EmbeddingFault.NO_MODEL, only_with="in no text of these tests")
 
 
 async def test_notes_are_limited_per_token_and_day(

@@ -110,10 +110,12 @@ def _terms(words: Sequence[str], languages: Iterable[str]) -> list[str]:
     return [term for language in languages for term in plain_terms(words, language)]
 
 
-async def query_words(stores: SearchStores, plan: SearchPlan) -> QueryWords:
+async def query_words(
+    stores: SearchStores, plan: SearchPlan, *, corrects: bool = True
+) -> QueryWords:
     """The words of a plan; the one that is being typed is completed in the index."""
     languages = {part.container.id: part.container.languages for part in plan.containers}
-    correctable = plain_words(unquoted(plan.written))
+    correctable = plain_words(unquoted(plan.written)) if corrects else {}
     word = plan.open_word
     if word is None:
         terms = {one: stores.query_terms(plan.query, spoken) for one, spoken in languages.items()}

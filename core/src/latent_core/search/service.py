@@ -132,9 +132,11 @@ class SearchService:
         image: QueryImage | None = None,
         target: SearchTarget | None = None,
         like: LikeSource | None = None,
+        *,
+        corrects: bool = True,
     ) -> SearchResponse:
         """Answer a request. ``image``: the resolved ``image_ref``. ``target``: the space to search if not the live one.
-        ``like``: the resolved ``like``."""
+        ``like``: the resolved ``like``. ``corrects``: whether misspelt words are replaced."""
         timings = StageTimings()
         plan = make_plan(
             request,
@@ -151,7 +153,7 @@ class SearchService:
         if image is not None and not any(part.channels for part in plan.containers):
             return _with_image(SearchResponse(), image)
         with deadline(plan.deadline_seconds):
-            words = await query_words(self.stores, plan)
+            words = await query_words(self.stores, plan, corrects=corrects)
         plan = without_half_word(plan, words)
         seen = image.picture if image is not None else None
         embedders = self.stores.embedders if target is None else FixedEmbedder(target.embedder)

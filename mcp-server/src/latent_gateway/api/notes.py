@@ -298,7 +298,8 @@ async def _with_nearest(
         diagnostics=False,
     )
     try:
-        found = await find(request, shared, caller, request_id, links, logged=False)
+        # A text of many words needs none of them corrected.
+        found = await find(request, shared, caller, request_id, links, logged=False, corrects=False)
     except LatentError as error:
         issue = Issue(
             code=error.code, message=f"the nearest notes were not looked up: {error.message}"

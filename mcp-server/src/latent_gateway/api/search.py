@@ -43,9 +43,10 @@ async def find(
     links: BlobLinks,
     *,
     logged: bool = True,
+    corrects: bool = True,
 ) -> SearchResponse:
     """The answer to ``body`` for a principal; ``NotFound`` names a container that it may not read. ``logged``: it is
-    what somebody searches for, and not a part of another task."""
+    what somebody searches for, and not a part of another task. ``corrects``: whether misspelt words are replaced."""
     async with shared.limiter.check():
         readable = await _readable(body, shared, caller)
     searched = _searched(readable, shared.settings.search_max_containers)
@@ -59,7 +60,7 @@ async def find(
         shared.settings.search_seconds,
         shared.stack.metrics,
         shared.limiter,
-    ).search(body, searched, image, like=like)
+    ).search(body, searched, image, like=like, corrects=corrects)
     if logged:
         shared.query_log.add(caller.name, body, searched, answer)
     logger.info(
