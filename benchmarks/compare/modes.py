@@ -22,7 +22,7 @@ SERVER: Final = "qdrant_server"
 """Measured only where its address is given."""
 TITLES: Final = {
     OURS: "Latent Containers",
-    OURS_BY_RANKS: "the same by RRF",
+    OURS_BY_RANKS: "by RRF",
     "bm25s": "bm25s",
     "lancedb": "LanceDB",
     "sqlite": "SQLite",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.compare.peers.port import Rows, Vector, fused
 
@@ -15,10 +17,21 @@ DEPTH = 100
 class SqlitePeer:
     def __init__(self, folder: Path) -> None:
         # Python's own module is often built without extensions.
-        self._database = importlib.import_module("apsw").Connection(str(folder / "texts.db"))
-        self._database.enable_load_extension(True)
-        self._database.load_extension(importlib.import_module("sqlite_vec").loadable_path())
+        self._library = importlib.import_module("apsw")
+        self._extension = importlib.import_module("sqlite_vec").loadable_path()
+        self._file = str(folder / "texts.db")
+        self._of_thread = threading.local()
         self._database.execute("PRAGMA journal_mode = WAL")
+
+    @property
+    def _database(self) -> Any:
+        """A connection of each thread: they search at the same time."""
+        if not hasattr(self._of_thread, "connection"):
+            connection = self._library.Connection(self._file)
+            connection.enable_load_extension(True)
+            connection.load_extension(self._extension)
+            self._of_thread.connection = connection
+        return self._of_thread.connection
 
     def ingest(self, texts: Sequence[str], vectors: Rows) -> None:
         dims = vectors.shape[1]
