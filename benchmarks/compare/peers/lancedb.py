@@ -45,13 +45,15 @@ class LanceDbPeer:
         return _numbers(found)
 
     def vectors(self, vector: Vector, k: int) -> list[int]:
-        found = self._table.search(vector).distance_type("cosine").refine_factor(REFINED // k)
+        found = (
+            self._table.search(vector).distance_type("cosine").refine_factor(max(1, REFINED // k))
+        )
         return _numbers(found.select(["number"]).limit(k))
 
     def hybrid(self, query: str, vector: Vector, k: int) -> list[int]:
         found = self._table.search(query_type="hybrid").vector(vector).text(query)
         depth = max(k, DEPTH)
-        found = found.distance_type("cosine").refine_factor(REFINED // depth)
+        found = found.distance_type("cosine").refine_factor(max(1, REFINED // depth))
         found = found.select(["number"]).rerank(self._rerankers.RRFReranker())
         return _numbers(found.limit(depth))[:k]
 

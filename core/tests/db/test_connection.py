@@ -223,6 +223,20 @@ async def test_the_connection_that_was_used_last_is_used_next(dsn: str) -> None:
                 assert conn.info.backend_pid == last
 
 
+async def test_of_idle_connections_the_one_that_was_not_used_for_longest_is_closed(
+    dsn: str,
+) -> None:
+    async with await Database.open(dsn, min_size=1, max_size=3) as database:
+        async with AsyncExitStack() as stack:
+            conns = [await stack.enter_async_context(database.reading()) for _ in range(3)]
+            pids = [conn.info.backend_pid for conn in conns]  # the first is given back last
+        for kept in (3, 2, 1):  # the first call begins the time in which they are idle
+            await database._pool._shrink_pool()
+            assert [conn.info.backend_pid for conn in database._pool._pool] == pids[:kept]
+        await database._pool._shrink_pool()
+        assert len(database._pool._pool) == 1
+
+
 async def test_callers_that_are_cancelled_at_any_moment_give_their_connections_back(
     dsn: str,
 ) -> None:

@@ -331,6 +331,36 @@ async def test_a_killed_import_goes_on_where_it_was_and_ends_as_if_nothing_had_h
     assert report.clean, report
 
 
+async def test_an_import_whose_steps_wrote_their_postings_themselves_does_not_write_them_again(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As versions did whose payload did not tell what waits."""
+    await fill(harness)
+    data = await export_again(harness)
+    before, answers = await everything(harness, CONTAINER), await found(harness, CONTAINER)
+    await delete(harness, CONTAINER)
+    monkeypatch.setattr(import_steps, "CHUNKS_PER_STEP", 3)
+    monkeypatch.setattr(import_steps, "CHUNKS_INDEXED_TOGETHER", 1)
+    await begin(harness, data, CONTAINER)
+    job = await harness.claim(JobKind.IMPORT)
+    assert job is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(import_steps, "failpoint", killer("import.after_postings", skip=0))
+        with pytest.raises(Killed):
+            await harness.run(job)
+    (stopped,) = await sql(
+        harness.stack.db,
+        "UPDATE jobs SET state = 'queued', claim_id = NULL, payload = payload - 'chunks_waiting' WHERE kind = 'import' "
+        "RETURNING payload",
+    )
+    assert stopped["payload"]["chunks_read"] > 0
+    assert await harness.work(JobKind.IMPORT) == []
+    await harness.settle()
+    assert (await everything(harness, CONTAINER))[:2] == before[:2]
+    assert await found(harness, CONTAINER) == answers
+    assert (await harness.examine()).clean
+
+
 def killer(point: str, *, skip: int) -> Callable[[str], None]:
     """Ends an attempt when it comes to ``point`` for the time after ``skip`` others, or at the last one there is."""
     left = 0 if point.endswith(("finish", "postings")) else skip

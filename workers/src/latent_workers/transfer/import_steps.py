@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set as AbstractSet
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
@@ -377,13 +377,19 @@ class Steps:
         if done.dedup_pending:
             await enqueue_dedup_pending(conn, container_id, principal=job.principal)
 
+    async def _analyse(self) -> None:
+        """Have the planner know the documents of a new container. If that takes too long, autovacuum does it later."""
+        with suppress(LatentError):
+            async with self.deps.stack.db.transaction() as conn:
+                await rows.analyse_documents(conn)
+
     async def _finish(self, path: Path) -> None:
         self.refused_of_step.check(others=self.text_pieces)
         payload, job = self.target.payload, self.ctx.job
         container_id = self.target.container.id
         golden_set, skipped = await asyncio.to_thread(_golden_in, path)
-        async with self.deps.stack.db.transaction() as conn:
-            await rows.analyse_documents(conn)
+        if self.target.founded:
+            await self._analyse()
 
         async def write(conn: Connection) -> None:
             await hold(conn, job)

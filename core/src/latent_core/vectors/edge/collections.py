@@ -147,11 +147,12 @@ class Store:
             raise RequestRefused(Fault.NOT_FOUND, "does not exist")
         if name in self._distrusted:
             raise damaged("the engine crashed on it repeatedly")
-        self._open[name] = opened = _load(path, self._large_from)
-        self._unsettled.add(name)
         if briefly:
             for other in [*self._brief]:
                 self._close_one(other)
+        self._open[name] = opened = _load(path, self._large_from)
+        self._unsettled.add(name)
+        if briefly:
             self._brief.add(name)
             self._open.move_to_end(name, last=False)
         else:
