@@ -63,9 +63,9 @@ async def judged_by_all(
         await quiet(client, judged.name)
         ours: dict[str, list[float]] = {}
         for mode, our_mode in OUR_MODES.items():
-            found = await search_all(client, judged, our_mode, top_k=CHUNKS_PER_QUERY)
-            ours[mode] = ndcg_by_query(judged, _first_documents(found))
-        by_ranks = await _by_ranks(client, judged)
+            ours[mode] = await _ndcg_of_ours(client, judged, our_mode)
+        rrf = Fusion(method=FusionMethod.RRF)
+        by_ranks = await _ndcg_of_ours(client, judged, SearchMode.HYBRID, rrf)
     model = await model_of(installation)
     chunks = await _shared_chunks(installation, judged.name, model)
     given = await asyncio.to_thread(GivenFiles.write, folder, chunks.texts, chunks.vectors)
@@ -93,15 +93,11 @@ def _compared(
     return JudgedFigures(name, {mode: mean(values) for mode, values in theirs.items()}, difference)
 
 
-async def _by_ranks(client: AsyncClient, judged: SearchJudgedSet) -> list[float]:
-    """nDCG of each query by our hybrid search, fused by RRF."""
-    found = await search_all(
-        client,
-        judged,
-        SearchMode.HYBRID,
-        fusion=Fusion(method=FusionMethod.RRF),
-        top_k=CHUNKS_PER_QUERY,
-    )
+async def _ndcg_of_ours(
+    client: AsyncClient, judged: SearchJudgedSet, mode: SearchMode, fusion: Fusion | None = None
+) -> list[float]:
+    """Of each query; ``fusion``: None for that of the container."""
+    found = await search_all(client, judged, mode, fusion=fusion, top_k=CHUNKS_PER_QUERY)
     return ndcg_by_query(judged, _first_documents(found))
 
 

@@ -42,9 +42,10 @@ What limits this comparison:
 - The weights of Qdrant's sparse vectors are computed by our adapter as its documentation describes them, since its own
   model for words is loaded from a hub. LangChain's BM25 is given lower case and whole words, and neither a stemmer nor
   stop words.
-- Peers fuse ranks, txtai adds weighed scores. Ours adds weighed shares of scores; the weight of its vectors, 1.5, was
+- Peers fuse ranks, txtai adds weighted scores. Ours adds weighted shares; the weight of its vectors, 1.5, was
   chosen on fourteen judged sets, these among them (`docs/adr/0031`), and those of the peers on none of these. So ours
-  is also shown with reciprocal rank fusion. Its constant is 60, as that of the peers but Qdrant, whose default is 2.
+  is also shown with reciprocal rank fusion ("by RRF"). Its constant is 60, as that of the peers but Qdrant, whose
+  default is 2.
 - No set has more than 3,300 chunks: here LanceDB and txtai search their vectors exactly, in the tables of speed by
   indexes that find some of them.
 - Ours also ranks very short texts lower, indexes titles apart from the text, and has further vectors of long chunks,

@@ -28,7 +28,7 @@ from tests.support.servers.embedding_server import EmbeddingFault, EmbeddingServ
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 STOP_SECONDS: Final = 40.0
-PATIENT: Final = {"LLC_SEARCH_TIMEOUT_MS": "30000"}
+LONG_SEARCH_TIMEOUT: Final = {"LLC_SEARCH_TIMEOUT_MS": "30000"}
 """For a search that must be whole, however busy the machine is: the first one of a start is the slowest."""
 MAX_PSS_BYTES: Final = 700 * 1024 * 1024
 FAILED, USAGE, UNREACHABLE = 1, 2, 3
@@ -218,7 +218,7 @@ async def test_it_stops_cleanly_in_the_midst_of_work_and_goes_on_where_it_was(
             assert await installation.stop(number) == 0
             assert time.monotonic() - begun < STOP_SECONDS
     assert not [child for child in children if child.is_running()]
-    async with running(folder, settings | PATIENT) as again, again.client() as client:
+    async with running(folder, settings | LONG_SEARCH_TIMEOUT) as again, again.client() as client:
         ended = await client.wait(jobs, timeout_seconds=60)
         assert {(job.state, job.attempts) for job in ended} == {(JobState.DONE, 1)}
         assert len((await search(client, "lamp")).hits) == 5
@@ -378,7 +378,10 @@ async def test_idle_it_needs_less_than_700_megabytes(
         await client.create(manifest("one", embedder="local", dims=None))
         job_id = await add(client, "one", "a.txt", "The lamp is lit at dusk.", folder)
         await client.wait([job_id], timeout_seconds=100)
-    async with running(folder, PATIENT) as installation, installation.client() as client:
+    async with (
+        running(folder, LONG_SEARCH_TIMEOUT) as installation,
+        installation.client() as client,
+    ):
         assert (await search(client, "when is the lamp lit")).hits
         sizes = {p.pid: (p.name(), pss(p)) for p in processes(installation)}
     total = sum(size for _, size in sizes.values())

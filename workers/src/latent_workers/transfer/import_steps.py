@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence, Set as AbstractSet
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
@@ -44,6 +45,8 @@ from latent_core.transfer.selection import ImportTarget, SelectedDocumentRows, S
 from latent_workers.deps import Deps
 from latent_workers.ingest import cleanup
 from latent_workers.ingest.refused_inputs import kept_of, refused_input_warnings, refused_inputs_of
+
+logger = logging.getLogger(__name__)
 
 CHUNKS_PER_STEP: Final = 5000
 """Nothing runs in parallel with the read of the first step and the commit of the last one."""
@@ -377,11 +380,13 @@ class Steps:
         if done.dedup_pending:
             await enqueue_dedup_pending(conn, container_id, principal=job.principal)
 
-    async def _analyse(self) -> None:
-        """Have the planner know the documents of a new container. If that takes too long, autovacuum does it later."""
-        with suppress(LatentError):
+    async def _update_statistics(self) -> None:
+        """Have the planner know the documents of a new container. After an error, autovacuum does it later."""
+        try:
             async with self.deps.stack.db.transaction() as conn:
-                await rows.analyse_documents(conn)
+                await rows.update_statistics(conn)
+        except LatentError as error:
+            logger.warning("document_statistics_not_updated", extra={"cause": error.message})
 
     async def _finish(self, path: Path) -> None:
         self.refused_of_step.check(others=self.text_pieces)
@@ -389,7 +394,7 @@ class Steps:
         container_id = self.target.container.id
         golden_set, skipped = await asyncio.to_thread(_golden_in, path)
         if self.target.founded:
-            await self._analyse()
+            await self._update_statistics()
 
         async def write(conn: Connection) -> None:
             await hold(conn, job)

@@ -39,7 +39,7 @@ DELETE FROM foundings WHERE container_id = %(container_id)s AND job_id = %(job_i
 """
 
 # Not if another session analyses or vacuums it: then it has statistics soon.
-ANALYSE_DOCUMENTS: Final = "ANALYZE (SKIP_LOCKED) documents"
+UPDATE_STATISTICS: Final = "ANALYZE (SKIP_LOCKED) documents"
 
 NUMBERED: Final = """
 UPDATE chunk_no_counters SET next_chunk_no = greatest(next_chunk_no, %(next)s) WHERE container_id = %(container_id)s
@@ -173,10 +173,10 @@ async def lift(conn: Connection, container_id: str, job_id: int) -> bool:
     return (await conn.execute(LIFT, values)).rowcount == 1
 
 
-async def analyse_documents(conn: Connection) -> None:
+async def update_statistics(conn: Connection) -> None:
     """Have the planner know how many documents there are. Until autovacuum came by, the join on what is visible read all
     of them, for it took them to be few."""
-    await conn.execute(ANALYSE_DOCUMENTS)
+    await conn.execute(UPDATE_STATISTICS)
 
 
 async def give_up(conn: Connection, container_id: str, job_id: int) -> bool:
