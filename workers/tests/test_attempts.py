@@ -89,9 +89,11 @@ async def open_harness(
 ) -> AsyncIterator[WorkerHarness]:
     settings = Settings(data_dir=folder, lease_seconds=LEASE_SECONDS)
     manifest = Manifest(id=CONTAINER, name="Notes", embedder="openai/test", dims=DIMS)
-    async with open_deps(database, settings, embedders, manifest) as deps:
-        yield WorkerHarness(deps, cast(Any, embedders.embedder), folder)
-    await embedders.embedder.close()
+    try:
+        async with open_deps(database, settings, embedders, manifest) as deps:
+            yield WorkerHarness(deps, cast(Any, embedders.embedder), folder)
+    finally:
+        await embedders.embedder.close()
 
 
 async def test_a_document_that_makes_a_healthy_embedder_fail_is_dead_after_max_attempts(
