@@ -20,12 +20,14 @@ import pytest_asyncio
 from starlette.routing import BaseRoute, Mount, Route
 
 from latent_core.blobs.writer import store
+from latent_core.db.capacity import SINCE as OVER_CAPACITY
 from latent_core.db.tokens import NOTE_USE
 from latent_core.db.transfer import archives
 from latent_core.domain.job import ArchiveKind
 from latent_core.domain.manifest.model import Manifest
 from latent_core.queue.admin import QUEUED
 from latent_gateway.app import ROUTERS
+from latent_gateway.mcp.tools import add
 from latent_gateway.mcp.tools.registry import tools_of
 from tests.support.archives import empty_archive
 from tests.support.harness.gateway_harness import (
@@ -662,8 +664,8 @@ async def _ask(
     )
 
 
-PERIODIC = (NOTE_USE, QUEUED)
-"""Statements that a gateway sends at most once per minute or second, whatever is requested."""
+PERIODIC = (NOTE_USE, QUEUED, OVER_CAPACITY)
+"""Statements that a gateway sends at most once per minute, second or two, whatever is requested."""
 
 
 async def _same_as_nothing(
@@ -848,8 +850,9 @@ async def test_every_tool_stands_in_the_table(harness: GatewayHarness) -> None:
 
 @pytest.mark.parametrize("tool", TOOLS)
 async def test_each_role_lists_exactly_the_tools_it_may_call(
-    harness: GatewayHarness, tool: str
+    harness: GatewayHarness, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(add, "MAX_WAIT_SECONDS", 0)  # no worker runs here
     row = TOOLS[tool]
     for role in VALID:
         built = await (row.build or plain("/", body=row.arguments, names=row.names))(harness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -15,8 +16,9 @@ from latent_core.domain.errors import (
     NotFound,
     Unavailable,
 )
-from latent_core.domain.job import JobKind, JobState
+from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
 from latent_core.queue import admin, reaper
+from latent_core.queue.origin import from_job, from_request
 from latent_core.queue.reaper import forget
 from latent_core.queue.requeue import retry_or_fail
 from tests.support.queue import (
@@ -168,6 +170,43 @@ async def test_of_many_finished_jobs_the_newest_and_those_of_an_hour_are_kept(
     assert left["ids"] == ids[2:]
     await sql(database, "UPDATE jobs SET finished_at = now() - interval '1 minute'")
     assert await forget(database) == 0
+
+
+async def test_follow_ups_are_forgotten_minutes_after_their_end_unless_they_prove_a_deletion(
+    database: Database,
+) -> None:
+    kinds = (JobKind.INGEST, JobKind.PURGE, JobKind.RENDER, JobKind.DEDUP)
+    ids = await put(database, *(job(kind=kind) for kind in kinds))
+    for _ in ids:
+        await finished(database, await must_take(database))
+    assert await forget(database) == 0
+    await sql(database, "UPDATE jobs SET finished_at = now() - interval '11 minutes'")
+    assert await forget(database) == 2
+    (left,) = await sql(database, "SELECT array_agg(id ORDER BY id) AS ids FROM jobs")
+    assert left["ids"] == ids[:2]
+
+
+async def test_follow_ups_of_a_group_are_kept_while_it_has_open_jobs(database: Database) -> None:
+    with from_request("r1"):
+        await put(database, job(), job())
+    held = await must_take(database)
+    with from_job(held):
+        await put(database, job(kind=JobKind.RENDER, priority=100))
+    await finished(database, held)
+    await finished(database, await must_take(database))
+    await sql(
+        database, "UPDATE jobs SET finished_at = now() - interval '2 hours' WHERE kind = 'render'"
+    )
+    assert await forget(database) == 0
+    await finished(database, await must_take(database))
+    assert await forget(database) == 1
+
+
+def test_the_kinds_that_are_forgotten_early_are_the_internal_ones_but_purges() -> None:
+    named = set(
+        re.findall(r"'(\w+)'", reaper.FORGET_FOLLOW_UPS.partition("kind IN")[2].partition(")")[0])
+    )
+    assert named == set(INTERNAL_KINDS) - {JobKind.PURGE}
 
 
 async def test_the_database_itself_refuses_two_running_jobs_of_one_key(database: Database) -> None:

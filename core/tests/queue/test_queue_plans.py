@@ -80,6 +80,11 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
         {"state": "done", "moment": LONG_AGO, "limit": 10},
         50,
     ),
+    "forget follow-ups": (
+        reaper.FORGET_FOLLOW_UPS,
+        {"age": timedelta(minutes=10), "limit": 10},
+        50,
+    ),
 }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final, LiteralString
 
 from latent_core.db.connection import Connection, Database, only_row
 from latent_core.domain.errors import Issue, IssueCode, TimedOut
@@ -171,6 +171,7 @@ KEPT: Final = {
     JobState.CANCELLED: KeptJobs(timedelta(hours=24), 10_000),
     JobState.FAILED: KeptJobs(timedelta(days=30)),
 }
+FOLLOW_UPS_KEPT: Final = timedelta(minutes=10)
 JOBS_PER_BATCH: Final = 1000
 
 # Without so many jobs the inner query has no row, and ``greatest`` ignores NULL.
@@ -196,6 +197,23 @@ WITH old AS MATERIALIZED (
 DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
 """
 
+# Internal kinds but purges, whose results prove a deletion. They say here what the partial index says, so that it is
+# used. Those of a group stay as long as it has open jobs: it shows how many follow-ups are done.
+FORGET_FOLLOW_UPS: Final = """
+WITH old AS MATERIALIZED (
+    SELECT id FROM jobs j
+    WHERE state = 'done'
+      AND kind IN ('render', 'embed_generated', 'read_image', 'page_words', 'compact', 'garbage', 'dedup', 'drop_space')
+      AND finished_at < now() - %(age)s::interval
+      AND NOT EXISTS (SELECT FROM jobs o WHERE o.batch_id = j.batch_id AND (o.parent_id IS NULL) IN (true, false)
+                                         AND o.state IN ('queued', 'running'))
+    ORDER BY finished_at
+    LIMIT %(limit)s
+    FOR UPDATE SKIP LOCKED
+)
+DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
+"""
+
 FORGET_CONTAINER: Final = """
 WITH old AS MATERIALIZED (
     SELECT id FROM jobs
@@ -211,7 +229,7 @@ DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
 FORGET_BATCHES: Final = """
 DELETE FROM job_batches WHERE id = ANY (ARRAY(
     SELECT id FROM job_batches b
-    WHERE created_at < now() - interval '1 day' AND NOT EXISTS (SELECT FROM jobs WHERE batch_id = b.id)
+    WHERE created_at < now() - interval '1 hour' AND NOT EXISTS (SELECT FROM jobs WHERE batch_id = b.id)
     ORDER BY id
     LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED))
@@ -221,13 +239,10 @@ DELETE FROM job_batches WHERE id = ANY (ARRAY(
 async def forget(db: Database) -> int:
     """Delete jobs that finished long ago, one short transaction per batch, and then their batches; returns how many
     jobs."""
-    total = 0
+    total = await _forget_all(db, FORGET_FOLLOW_UPS, age=FOLLOW_UPS_KEPT)
     for state, kept in KEPT.items():
         moment = await _kept_since(db, state, kept)
-        while gone := await _forget_batch(db, state, moment):
-            total += gone
-            if gone < JOBS_PER_BATCH:
-                break
+        total += await _forget_all(db, FORGET, state=state, moment=moment)
     async with db.transaction() as conn:
         await conn.execute(FORGET_BATCHES, {"limit": JOBS_PER_BATCH})
     return total
@@ -240,10 +255,14 @@ async def _kept_since(db: Database, state: JobState, kept: KeptJobs) -> datetime
     return moment
 
 
-async def _forget_batch(db: Database, state: JobState, moment: datetime) -> int:
-    async with db.transaction() as conn:
-        values = {"state": state, "moment": moment, "limit": JOBS_PER_BATCH}
-        return (await conn.execute(FORGET, values)).rowcount
+async def _forget_all(db: Database, statement: LiteralString, **values: Any) -> int:
+    total = 0
+    while True:
+        async with db.transaction() as conn:
+            gone = (await conn.execute(statement, {**values, "limit": JOBS_PER_BATCH})).rowcount
+        total += gone
+        if gone < JOBS_PER_BATCH:
+            return total
 
 
 async def forget_container(conn: Connection, container_id: str) -> int:

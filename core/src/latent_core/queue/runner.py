@@ -36,7 +36,7 @@ Handler = Callable[[JobContext], Awaitable[None]]
 """Does the job and finishes it in its last transaction; if it only returns, the runner finishes the job."""
 
 REPORT_SECONDS: Final = 30.0
-RETENTION_SECONDS: Final = 600.0
+RETENTION_SECONDS: Final = 120.0
 RELEASE_SECONDS: Final = 5.0
 
 

@@ -41,9 +41,10 @@ SETTINGS: Mapping[str, str] = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
     "max_logical_replication_workers": "0",
-    # An import writes much WAL at once. Of small notes it may not outgrow the texts, so it is kept for a short time.
-    "min_wal_size": "32MB",
+    # An import writes much WAL at once. Of small notes it may not outgrow the texts: a checkpoint removes what is not
+    # needed any more instead of keeping it for reuse.
     "max_wal_size": "512MB",
+    "wal_recycle": "off",
     "wal_compression": "on",
     "checkpoint_timeout": "2min",
     "autovacuum_naptime": "30s",
