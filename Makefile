@@ -18,7 +18,7 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 	--project-name latent --file docker-compose.yml $(foreach name,$(WITH),--file docker/$(name).yml)
 
 .DEFAULT_GOAL := help
-.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-console test-all test-servers fuzz check fix up migrate regression compare revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
+.PHONY: stop logs ps shell-pg down secrets docker-trial conformance clients audit help setup smoke screenshots test test-processes test-console test-all test-servers fuzz check fix up migrate regression compare revision-dump upgrade-trial surfaces golden-queries bench lock size ocr soak wheels test-install sbom release-check
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -41,9 +41,15 @@ ocr: requirements-ocr.lock  ## an OCR engine, if the system has none
 smoke: setup  ## a fresh stack, the sample container, three searches: the whole way, in one command
 	$(BIN)/python -m scripts.smoke $(ON)
 
+# Their tests start, stop and kill installations of their own.
+WHOLE := tests/processes tests/chaos tests/console
+
 # No test may need a second run to pass. Tests wait for processes much of the time: four share two cores.
-test: setup  ## the tests, on real services; all but the slow ones (under 10 minutes on two cores)
-	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m "not slow"
+test: setup  ## the tests, on real services; all but those of the next line and the slow ones (under 10 minutes on two cores)
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m "not slow" $(WHOLE:%=--ignore=%)
+
+test-processes: setup  ## whole installations: started, stopped, killed, upgraded, and the console in a browser
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m "not slow" $(WHOLE)
 
 test-console: setup  ## the console in a browser: with the mouse, by keyboard alone, at 390 pixels (needs Chromium)
 	$(BIN)/pytest -n 2 --dist loadfile -q tests/console
