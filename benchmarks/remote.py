@@ -41,7 +41,8 @@ LATENT: Final = (sys.executable, "-m", "latent_cli")
 TOKEN: Final = "llc_of-a-benchmark-0123456789abcdef"
 DIMS: Final = 256
 DELAY_SECONDS: Final = 0.05
-DOCUMENTS: Final = 200
+DOCUMENTS: Final = 1_000
+"""A worker loads the language model with its first document, which takes it up to a second."""
 LONG_DOCUMENTS: Final = 20
 PASSAGES: Final = 50
 """Of a long document, each about a chunk."""

@@ -12,7 +12,9 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO, Final
 
+from latent_core.blobs.port import BlobStore
 from latent_core.blobs.writer import store_file
+from latent_core.db.containers import Container
 from latent_core.domain.errors import IngestFailed, OutOfSpace, TooLarge
 from latent_core.domain.ids import Sha256
 from latent_core.ingest.accept import IngestPayload
@@ -49,11 +51,13 @@ def stored(payload: IngestPayload, original: Original) -> IngestPayload:
     )
 
 
-async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original:
+async def fetch(
+    ctx: JobContext, deps: Deps, container: Container, payload: IngestPayload
+) -> Original:
     """The original of ``payload``: an upload's blob, or a file below an ingest root, which is stored first."""
+    store = deps.stack.blobs.of(container.bucket)
     if payload.sha256 is not None:
         sha256 = Sha256(payload.sha256)
-        store = await deps.stack.blobs_of(ctx.job.container_id)
         path = await store.local_copy(sha256)
         size = path.stat().st_size  # just written here, or looked at: a thread would cost more
         return Original(
@@ -61,7 +65,7 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
         )
     if payload.path is None:
         raise IngestFailed(f"the location of the bytes of {payload.uri} is missing: add it again")
-    original = await _from_folder(ctx, deps, Path(payload.path), payload)
+    original = await _from_folder(ctx, deps, store, Path(payload.path), payload)
     # Until the document is published, the job is all that keeps the bytes from being garbage.
     amended = stored(payload, original).model_dump(mode="json")
     await ctx.transact(lambda conn: amend(conn, ctx.job, amended))
@@ -69,7 +73,7 @@ async def fetch(ctx: JobContext, deps: Deps, payload: IngestPayload) -> Original
 
 
 async def _from_folder(
-    ctx: JobContext, deps: Deps, source: Path, payload: IngestPayload
+    ctx: JobContext, deps: Deps, store: BlobStore, source: Path, payload: IngestPayload
 ) -> Original:
     """A file below an ingest root; times from the sender have priority over the file's own."""
     limit = deps.settings.max_upload_bytes
@@ -78,7 +82,6 @@ async def _from_folder(
     )
     try:
         await ctx.checkpoint()
-        store = await deps.stack.blobs_of(ctx.job.container_id)
         await store_file(deps.stack.db, store, copy, sha256)
     finally:
         await asyncio.to_thread(copy.unlink, missing_ok=True)

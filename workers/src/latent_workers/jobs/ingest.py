@@ -111,7 +111,7 @@ async def corpus(ctx: JobContext, deps: Deps) -> None:
         payload = IngestPayload.model_validate(ctx.job.payload)
         if awaits_fetch(payload):
             payload = await fetch_page(ctx, deps, payload)
-        original = await fetch(ctx, deps, payload)
+        original = await fetch(ctx, deps, container, payload)
         payload, original = await as_conversations(ctx, deps, container, payload, original)
         if is_conversation(payload):
             await _document(ctx, deps, container, payload, original, staged)
@@ -131,7 +131,7 @@ async def _ingest(
         known = await known_page(deps, container, doc_id, payload)
         javascript = container.manifest.web.javascript
         payload = await fetch_page(ctx, deps, payload, known, javascript=javascript)
-    original = await fetch(ctx, deps, payload)
+    original = await fetch(ctx, deps, container, payload)
     payload, original = await as_conversations(ctx, deps, container, payload, original)
     if is_export(payload) or await asyncio.to_thread(is_mailbox, original.path, payload):
         await ingest_records(ctx, deps, container, payload, original, staged)
