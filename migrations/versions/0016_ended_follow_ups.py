@@ -12,10 +12,10 @@ branch_labels = None
 depends_on = None
 
 CHANGE = """
--- Of jobs that no person requested and whose result proves nothing: they are deleted after some minutes.
+-- Of jobs that follow from each write, that no person requested and that have nothing to say: they are deleted after
+-- some minutes.
 CREATE INDEX jobs_ended_follow_ups ON jobs (finished_at)
-    WHERE state = 'done'
-      AND kind IN ('render', 'embed_generated', 'read_image', 'page_words', 'compact', 'garbage', 'dedup', 'drop_space');
+    WHERE state = 'done' AND kind IN ('render', 'page_words', 'dedup') AND parent_id IS NOT NULL AND warnings = '[]';
 """
 
 

@@ -1,4 +1,4 @@
-"""The console's tests in a browser. `make test` has the frame, the first steps and the reference of the API;
+"""The console's tests in a browser. `make test-processes` has the frame, the first steps and the reference of the API;
 `make test-console` has all areas: with the mouse, by keyboard alone, and at 390 pixels."""
 
 from __future__ import annotations

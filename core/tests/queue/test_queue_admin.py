@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from psycopg.errors import UniqueViolation
@@ -16,7 +16,8 @@ from latent_core.domain.errors import (
     NotFound,
     Unavailable,
 )
-from latent_core.domain.job import INTERNAL_KINDS, JobKind, JobState
+from latent_core.domain.ids import JobId
+from latent_core.domain.job import JobKind, JobState, NewJob
 from latent_core.queue import admin, reaper
 from latent_core.queue.origin import from_job, from_request
 from latent_core.queue.reaper import forget
@@ -172,21 +173,65 @@ async def test_of_many_finished_jobs_the_newest_and_those_of_an_hour_are_kept(
     assert await forget(database) == 0
 
 
-async def test_follow_ups_are_forgotten_minutes_after_their_end_unless_they_prove_a_deletion(
-    database: Database,
-) -> None:
-    kinds = (JobKind.INGEST, JobKind.PURGE, JobKind.RENDER, JobKind.DEDUP)
-    ids = await put(database, *(job(kind=kind) for kind in kinds))
+async def ended_follow_ups(database: Database, *followers: NewJob) -> list[JobId]:
+    """A request whose job is done, and jobs that follow from it, done eleven minutes ago; their ids."""
+    with from_request(f"r{uuid4()}"):
+        await put(database, job())
+    held = await must_take(database)
+    with from_job(held):
+        ids = await put(database, *followers)
+    await finished(database, held)
     for _ in ids:
         await finished(database, await must_take(database))
+    await sql(database, "UPDATE jobs SET finished_at = now() - interval '11 minutes'")
+    return ids
+
+
+async def left(database: Database, ids: list[JobId]) -> list[JobId]:
+    rows = await sql(
+        database, "SELECT id FROM jobs WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id", ids=ids
+    )
+    return [row["id"] for row in rows]
+
+
+async def test_what_follows_from_a_write_is_forgotten_minutes_after_its_end(
+    database: Database,
+) -> None:
+    kinds = (JobKind.RENDER, JobKind.PAGE_WORDS, JobKind.DEDUP)
+    ids = await ended_follow_ups(database, *(job(kind=kind) for kind in kinds))
+    await sql(database, "UPDATE jobs SET finished_at = now() - interval '9 minutes'")
     assert await forget(database) == 0
     await sql(database, "UPDATE jobs SET finished_at = now() - interval '11 minutes'")
-    assert await forget(database) == 2
-    (left,) = await sql(database, "SELECT array_agg(id ORDER BY id) AS ids FROM jobs")
-    assert left["ids"] == ids[:2]
+    assert await forget(database) == 3
+    assert await left(database, ids) == []
 
 
-async def test_follow_ups_of_a_group_are_kept_while_it_has_open_jobs(database: Database) -> None:
+async def test_jobs_that_prove_a_deletion_or_are_named_in_a_proof_are_kept_as_long_as_requested_ones(
+    database: Database,
+) -> None:
+    kinds = (JobKind.PURGE, JobKind.COMPACT, JobKind.GARBAGE, JobKind.READ_IMAGE)
+    ids = await ended_follow_ups(database, *(job(kind=kind) for kind in kinds))
+    assert await forget(database) == 0
+    assert await left(database, ids) == ids
+
+
+async def test_a_drawing_that_a_person_requested_or_that_has_a_warning_is_kept(
+    database: Database,
+) -> None:
+    ids = await ended_follow_ups(database, job(kind=JobKind.RENDER), job(kind=JobKind.RENDER))
+    await sql(
+        database,
+        """UPDATE jobs SET warnings = '["page 2 could not be drawn"]' WHERE id = %(id)s""",
+        id=ids[0],
+    )
+    (requested,) = await put(database, job(kind=JobKind.RENDER))
+    await finished(database, await must_take(database))
+    await sql(database, "UPDATE jobs SET finished_at = now() - interval '11 minutes'")
+    assert await forget(database) == 1
+    assert await left(database, [*ids, requested]) == [ids[0], requested]
+
+
+async def test_what_follows_is_kept_while_its_group_has_open_jobs(database: Database) -> None:
     with from_request("r1"):
         await put(database, job(), job())
     held = await must_take(database)
@@ -195,18 +240,12 @@ async def test_follow_ups_of_a_group_are_kept_while_it_has_open_jobs(database: D
     await finished(database, held)
     await finished(database, await must_take(database))
     await sql(
-        database, "UPDATE jobs SET finished_at = now() - interval '2 hours' WHERE kind = 'render'"
+        database,
+        "UPDATE jobs SET finished_at = now() - interval '30 minutes' WHERE kind = 'render'",
     )
     assert await forget(database) == 0
     await finished(database, await must_take(database))
     assert await forget(database) == 1
-
-
-def test_the_kinds_that_are_forgotten_early_are_the_internal_ones_but_purges() -> None:
-    named = set(
-        re.findall(r"'(\w+)'", reaper.FORGET_FOLLOW_UPS.partition("kind IN")[2].partition(")")[0])
-    )
-    assert named == set(INTERNAL_KINDS) - {JobKind.PURGE}
 
 
 async def test_the_database_itself_refuses_two_running_jobs_of_one_key(database: Database) -> None:

@@ -29,6 +29,14 @@ SELECT 'ingest', 'c' || n % 50, 'd' || n, 'i' || n, state,
 FROM (SELECT n, CASE WHEN n <= 50000 THEN 'done' WHEN n <= 55000 THEN 'queued' ELSE 'running' END AS state
       FROM generate_series(1, 55020) n) g
 """
+# Page images that were drawn: the oldest 50 in a group that has an open job, 5,000 in one that has ended.
+FILL_FOLLOW_UPS = """
+INSERT INTO jobs (kind, container_id, state, rank, priority, run_at, attempts, finished_at, principal, batch_id, parent_id)
+SELECT CASE WHEN n = 0 THEN 'ingest' ELSE 'render' END, 'c1', CASE WHEN n = 0 THEN 'queued' ELSE 'done' END, 2000, 0,
+       now(), 1, CASE WHEN n > 0 THEN now() - make_interval(days => 1, secs => -n) END, 'test',
+       CASE WHEN n <= 50 THEN 1 ELSE 2 END, 1
+FROM generate_series(0, 5050) n
+"""
 HELD = {"id": 55016, "claim_id": 16}
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
@@ -83,7 +91,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
     "forget follow-ups": (
         reaper.FORGET_FOLLOW_UPS,
         {"age": timedelta(minutes=10), "limit": 10},
-        50,
+        200,
     ),
 }  # fmt: skip
 
@@ -92,6 +100,7 @@ STATEMENTS: dict[str, tuple[str, dict[str, Any], int]] = {
 async def full(database: Database) -> AsyncIterator[Connection]:
     async with database.transaction() as conn:
         await conn.execute(FILL)
+        await conn.execute(FILL_FOLLOW_UPS)
     async with database.dedicated(name="vacuum") as conn:
         await conn.execute("VACUUM ANALYZE jobs")
         yield conn

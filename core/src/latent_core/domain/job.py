@@ -209,7 +209,8 @@ class JobGroup(BaseModel):
     jobs: JobCounts
     """Those that were requested. Ended ones are kept for a day, failed ones for a month."""
     followers: JobCounts
-    """Those that other jobs of the group enqueued, such as page images after an ingest."""
+    """Those that other jobs of the group enqueued, such as page images after an ingest. Most of the done ones are deleted
+    ten minutes after their end, once no job of the group is open."""
     lead: JobView | None
     """A running one of those that were requested, else the first."""
     cause: Issue | None

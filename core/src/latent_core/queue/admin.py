@@ -205,7 +205,7 @@ async def get(conn: Connection, job_id: int) -> JobView:
     found = await views(conn, [job_id])
     if not found:
         raise NotFound(
-            f"there is no job {job_id}; finished jobs are kept for a day, failed ones for a month"
+            f"there is no job {job_id}; finished jobs are kept for up to a day, failed ones for a month"
         )
     return found[0]
 

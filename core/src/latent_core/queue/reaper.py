@@ -172,6 +172,8 @@ KEPT: Final = {
     JobState.FAILED: KeptJobs(timedelta(days=30)),
 }
 FOLLOW_UPS_KEPT: Final = timedelta(minutes=10)
+FOLLOW_UPS_PER_ROUND: Final = 10_000
+"""By a single statement, since each one begins with the oldest again, those of open groups included."""
 JOBS_PER_BATCH: Final = 1000
 
 # Without so many jobs the inner query has no row, and ``greatest`` ignores NULL.
@@ -197,13 +199,13 @@ WITH old AS MATERIALIZED (
 DELETE FROM jobs WHERE id = ANY (ARRAY(SELECT id FROM old))
 """
 
-# Internal kinds but purges, whose results prove a deletion. They say here what the partial index says, so that it is
-# used. Those of a group stay as long as it has open jobs: it shows how many follow-ups are done.
+# What follows from each write. A warning of such a job is the cause why a page has no image, so it is kept. The
+# conditions on one row are those of the partial index. Those of a group stay as long as it has open jobs: it shows how
+# many follow-ups are done.
 FORGET_FOLLOW_UPS: Final = """
 WITH old AS MATERIALIZED (
     SELECT id FROM jobs j
-    WHERE state = 'done'
-      AND kind IN ('render', 'embed_generated', 'read_image', 'page_words', 'compact', 'garbage', 'dedup', 'drop_space')
+    WHERE state = 'done' AND kind IN ('render', 'page_words', 'dedup') AND parent_id IS NOT NULL AND warnings = '[]'
       AND finished_at < now() - %(age)s::interval
       AND NOT EXISTS (SELECT FROM jobs o WHERE o.batch_id = j.batch_id AND (o.parent_id IS NULL) IN (true, false)
                                          AND o.state IN ('queued', 'running'))
@@ -239,12 +241,13 @@ DELETE FROM job_batches WHERE id = ANY (ARRAY(
 async def forget(db: Database) -> int:
     """Delete jobs that finished long ago, one short transaction per batch, and then their batches; returns how many
     jobs."""
-    total = await _forget_all(db, FORGET_FOLLOW_UPS, age=FOLLOW_UPS_KEPT)
+    values = {"age": FOLLOW_UPS_KEPT, "limit": FOLLOW_UPS_PER_ROUND}
+    async with db.transaction() as conn:
+        total = (await conn.execute(FORGET_FOLLOW_UPS, values)).rowcount
     for state, kept in KEPT.items():
         moment = await _kept_since(db, state, kept)
         total += await _forget_all(db, FORGET, state=state, moment=moment)
-    async with db.transaction() as conn:
-        await conn.execute(FORGET_BATCHES, {"limit": JOBS_PER_BATCH})
+    await _forget_all(db, FORGET_BATCHES)
     return total
 
 
