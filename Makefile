@@ -45,7 +45,7 @@ smoke: setup  ## a fresh stack, the sample container, three searches: the whole 
 WHOLE := tests/processes tests/chaos tests/console
 
 # No test may need a second run to pass. Tests wait for processes much of the time: four share two cores.
-test: setup  ## the tests, on real services; all but those of the next line and the slow ones (under 10 minutes on two cores)
+test: setup  ## the tests, on real services; all but those of test-processes and the slow ones (under 10 minutes on two cores)
 	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m "not slow" $(WHOLE:%=--ignore=%)
 
 test-processes: setup  ## whole installations: started, stopped, killed, upgraded, and the console in a browser

@@ -207,7 +207,7 @@ class JobGroup(BaseModel):
     principal: str
     created_at: datetime
     jobs: JobCounts
-    """Those that were requested. Ended ones are kept for a day, failed ones for a month."""
+    """Those that were requested. Ended ones are kept for up to a day, failed ones for a month."""
     followers: JobCounts
     """Those that other jobs of the group enqueued, such as page images after an ingest. Most of the done ones are deleted
     ten minutes after their end, once no job of the group is open."""
